@@ -1,0 +1,1 @@
+"""Executors of Neuron IR, looked up by name through backends.base."""

@@ -1,0 +1,1 @@
+"""The reference accelerator: Neuron IR evaluated by JAX on the CPU."""

@@ -1,0 +1,1 @@
+"""Importers and framework integrations that turn user programs into Neuron IR."""

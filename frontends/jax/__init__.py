@@ -1,0 +1,1 @@
+"""JAX and StableHLO: the importer that walks jaxlib's MLIR module, and the PJRT plugin."""

@@ -1,0 +1,1 @@
+"""The PJRT plugin that gives JAX the platform named neuron."""

@@ -1,0 +1,1 @@
+"""PyTorch: the torch.export importer, the torch.compile backend and the device."""

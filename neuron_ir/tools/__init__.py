@@ -1,0 +1,1 @@
+"""Command-line tools, the one place that composes front ends, passes and backends."""
