@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from pathlib import Path
 
+import pytest
+
+import neuron_ir
 from tests.hygiene.tree import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"(?ms)^```(?:bash|sh|shell|console)?\s*\n(.*?)^```", README)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("specs/**/*.md"))]
 
 
 def test_the_checks_run_the_second_block() -> None:
@@ -39,7 +44,7 @@ def test_the_blocks_install_extras_that_exist() -> None:
 def test_links_lead_to_files() -> None:
     broken = [
         f"{path.name}: {target}"
-        for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("specs/**/*.md")]
+        for path in PAGES
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
         if not (path.parent / target).exists()
     ]
@@ -51,3 +56,9 @@ def test_the_index_of_specs_lists_every_page() -> None:
         index = (folder / "README.md").read_text(encoding="utf-8")
         pages = {path.name for path in folder.glob("*.md")} - {"README.md"}
         assert {page for page in pages if f"]({page})" not in index} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_ir_sample_is_valid(page: Path) -> None:
+    for sample in re.findall(r"(?ms)^```nir\n(.*?)^```", page.read_text(encoding="utf-8")):
+        neuron_ir.verify(neuron_ir.parse(sample))
