@@ -1,0 +1,183 @@
+"""What a program means: walks the ops and calls each one's ``jax`` facet (or evaluates its ``expand`` body).
+
+The reference accelerator traces :func:`run` under ``jax.jit``; constant folding and tests call it on arrays. JAX is imported on first
+use. Callers hold 64-bit semantics: run everything inside :func:`x64`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from neuron_ir.attrs import Dense, Resource
+from neuron_ir.builder import Builder
+from neuron_ir.core import Block, Func, Module, Op, Value
+from neuron_ir.diagnostics import IRError, fail
+from neuron_ir.locations import FileLoc
+from neuron_ir.types import TensorType
+
+__all__ = ["Meaning", "run", "x64"]
+
+
+def x64() -> Any:
+    """A context in which JAX keeps 64-bit types, on this thread only; the user's global setting is untouched."""
+    import jax
+
+    return jax.enable_x64(True)
+
+
+class Meaning:
+    """The namespace ``j`` that facets see: ``j.np``, ``j.lax``, ``j.nn``, ``j.random``, ``j.scipy``, ``j.jax``, and helpers."""
+
+    def __init__(self, resources: Callable[[str], Any] | None = None, module: Module | None = None):
+        import jax
+        import jax.numpy as np
+        import jax.scipy as scipy
+
+        self.jax, self.np, self.scipy = jax, np, scipy
+        self.lax, self.nn, self.random = jax.lax, jax.nn, jax.random
+        self.resources = resources
+        self.module = module
+
+    def constant(self, value: Dense | Resource, out: TensorType) -> Any:
+        """The array of a constant op."""
+        if isinstance(value, Dense):
+            return value.array if not value.is_splat else self.np.full(value.shape, value.array.flat[0] if value.array.size else 0, value.dtype.numpy)
+        if self.resources is None:
+            raise fail("weights", f"the constant {value!r} needs the module's weights")
+        return self.resources(str(value))
+
+    def array(self, x: Any, type: TensorType) -> Any:
+        """``x`` as an array of exactly that type, cast by JAX's rules."""
+        return self.np.asarray(x, type.dtype.numpy)
+
+
+def run(func: Func, inputs: Sequence[Any], j: Meaning, observe: Callable[[Op, tuple[Any, ...]], None] | None = None) -> tuple[Any, ...]:
+    """The values of ``func`` on ``inputs`` (one JAX array per argument, of static shapes). ``observe`` sees each op's results."""
+    return _Frame(j, observe, {}).block(func.body, inputs)
+
+
+class _Frame:
+    """Values of one function while it runs; nested regions see the values around them."""
+
+    def __init__(self, j: Meaning, observe: Callable[[Op, tuple[Any, ...]], None] | None, values: dict[Value, Any]):
+        self.j, self.observe, self.values = j, observe, values
+
+    def block(self, block: Block, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        values = self.values
+        values.update(zip(block.args, inputs, strict=True))
+        op = block.first
+        while op is not None:
+            if "terminator" in op.spec.traits:
+                return tuple([values[v] for v in op.operands])
+            results = self.op(op, [values[v] for v in op.operands])
+            for value, result in zip(op.results, results, strict=True):
+                values[value] = result
+            if self.observe is not None:
+                self.observe(op, results)
+            op = op.next
+        raise AssertionError("a block without a terminator")
+
+    def op(self, op: Op, operands: list[Any]) -> tuple[Any, ...]:
+        """The results of one op."""
+        if op.name == "func.call":
+            assert self.j.module is not None
+            return _Frame(self.j, self.observe, {}).block(self.j.module.funcs[op.get("callee")].body, operands)
+        try:
+            results = self.meaning(op, operands)
+        except IRError:
+            raise
+        except Exception as error:  # whatever JAX raises for this op is reported at the user's line
+            raise _op_failed(op, error) from error
+        return results if isinstance(results, tuple) else tuple(results) if isinstance(results, list) else (results,)
+
+    def meaning(self, op: Op, operands: list[Any]) -> Any:
+        spec = op.spec
+        if spec.jax is None:
+            return self.block_of_expansion(op, operands)
+        fields = {name: op.attrs.get(name, a.default) for name, a in spec.attrs.items() if name != "absent"}
+        for i, declared in enumerate(spec.regions):
+            if declared.variadic:
+                fields[declared.name] = [self.function(r) for r in op.regions[i:]]
+            else:
+                fields[declared.name] = self.function(op.regions[i]) if i < len(op.regions) else None
+        if spec.jax_wants_out:
+            fields["out"] = op.results[0].type if len(op.results) == 1 else tuple(r.type for r in op.results)
+        return spec.jax(self.j, *spread(op, operands), **fields)
+
+    def function(self, block: Block) -> Callable[..., tuple[Any, ...]]:
+        """A region as a function; it may run several times, each time with its own values."""
+
+        def call(*inputs: Any) -> tuple[Any, ...]:
+            return _Frame(self.j, self.observe, dict(self.values)).block(block, inputs)
+
+        return call
+
+    def block_of_expansion(self, op: Op, operands: list[Any]) -> tuple[Any, ...]:
+        return _Frame(self.j, None, {}).block(expansion(op), operands)
+
+
+def spread(op: Op, operands: Sequence[Any]) -> list[Any]:
+    """Operands as facets take them: ``None`` for an absent one, a variadic group spread out."""
+    spec = op.spec
+    if len(operands) == len(spec.operands) and not spec.variadic:
+        return list(operands)
+    flat: list[Any] = []
+    for declared, group in zip(spec.operands, spec.split(operands, op.attrs.get("absent", ())), strict=True):
+        flat.extend(group if declared.variadic else [group])
+    return flat
+
+
+def expansion(op: Op) -> Block:
+    """The body of a composite op: a block with the op's operands as arguments that yields its results."""
+    spec = op.spec
+    if spec.expand is None:
+        raise op.error("unsupported", "the op has neither a jax facet nor an expansion")
+    block = Block([v.type for v in op.operands], [v.name for v in op.operands])
+    b = Builder(block, op.loc)
+    fields = {name: op.attrs.get(name, a.default) for name, a in spec.attrs.items() if name != "absent"}
+    for declared, region in zip(spec.regions, op.regions, strict=False):
+        fields[declared.name] = region
+    if spec.expand_wants_out:
+        fields["out"] = op.results[0].type if len(op.results) == 1 else tuple(r.type for r in op.results)
+    values = spec.expand(b, *spread(op, block.args), **fields)
+    b.make("neuron.yield", *(values if isinstance(values, tuple | list) else (values,)))
+    return block
+
+
+def _op_failed(op: Op, error: Exception) -> IRError:
+    reason = str(error).split("\n\n")[0].strip() or type(error).__name__
+    return fail("runtime", f"{op.name} failed in the reference accelerator: {reason}", op.loc, [f"see current operation: {op!r}"])
+
+
+@lru_cache(maxsize=1)
+def default_meaning() -> Meaning:
+    """A namespace without weights, for folding and tests."""
+    return Meaning()
+
+
+def evaluate(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
+    """The results of one op on arrays, as numpy arrays, computed op by op (not jitted) with 64-bit types kept."""
+    import numpy
+
+    with x64():
+        return tuple(numpy.asarray(r) for r in _Frame(default_meaning(), None, {}).op(op, list(operands)))
+
+
+def compute(op_name: str, *arrays: Any, out: Any = None, loc: FileLoc | None = None, **fields: Any) -> Any:
+    """Build one op on numpy arrays (``None``: absent operand) and give its value(s): the shortest way to try an op.
+
+    ``compute("neuron.add", numpy.float32([1]), numpy.float32([2]))`` is ``[3.]``.
+    """
+    from neuron_ir.builder import create
+    from neuron_ir.dtypes import dtype_of_numpy
+
+    args = Block([TensorType(a.shape, dtype_of_numpy(a.dtype)) for a in arrays if a is not None]).args
+    values = iter(args)
+    op = create(op_name, [next(values) if a is not None else None for a in arrays], out, fields, loc or FileLoc("<compute>", implicit=True))
+    Block().append(op)
+    if op.spec.check is not None:
+        op.spec.check(op)
+    results = evaluate(op, [a for a in arrays if a is not None])
+    return results[0] if len(results) == 1 else results

@@ -1,0 +1,553 @@
+"""Neuron IR text to objects. The grammar is ``grammar.lark``; objects are made by callbacks while Lark parses, so there is no tree."""
+
+from __future__ import annotations
+
+import re
+import struct
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
+from lark.exceptions import VisitError
+
+from neuron_ir.attrs import Dense, Resource, Symbol, same_attr
+from neuron_ir.core import IR_VERSION, Block, Func, Module, Op, bulk
+from neuron_ir.diagnostics import Diagnostic, IRError, fail, nearest
+from neuron_ir.dims import UNKNOWN, DimLike, function, symbol
+from neuron_ir.dtypes import DType, all_dtypes, dtype, is_dtype
+from neuron_ir.locations import UNKNOWN_LOC, FileLoc, FusedLoc, Loc
+from neuron_ir.opdef import OpSpec
+from neuron_ir.registry import all_ops, load_dialects, op_spec
+from neuron_ir.types import DEFAULT_LAYOUT, TOKEN, Layout, TensorType, Type
+
+__all__ = ["MAX_NESTING", "parse", "parse_dim", "parse_file", "parse_type"]
+
+MAX_NESTING = 256  # regions or attribute lists inside one another; keeps every recursive walk far from Python's own limit
+
+_STARTS = ["module", "attr_dict", "tensor_type", "layout", "dense", "dims", "loc", "sum"]
+_UNESCAPE = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def parse(text: str, file: str = "<text>") -> Module:
+    """The module that ``text`` describes. ``file`` is the name in diagnostics. Raises :class:`IRError` on any mistake.
+
+    The result is well formed but not verified: see :meth:`Module.verify`.
+    """
+    load_dialects()
+    _check_nesting(text, file)
+    with bulk():
+        return _start("module", text, file)  # type: ignore[no-any-return]
+
+
+def parse_file(path: str | Path) -> Module:
+    """The module in a ``.nir`` file, without its weights (see :func:`neuron_ir.load`)."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise fail("file", f"cannot read {path}: {error}") from None
+    return parse(text, str(path))
+
+
+@lru_cache(maxsize=4096)
+def parse_type(text: str) -> Type:
+    """The type that ``text`` describes, for example ``tensor<2xSxf32>``."""
+    return TOKEN if text == "token" else _start("tensor_type", text, "<type>")  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=4096)
+def parse_dim(text: str) -> DimLike:
+    """The dimension that ``text`` describes, for example ``2*S+1``."""
+    return _start("sum", text, "<dim>")  # type: ignore[no-any-return]
+
+
+class _Origin:
+    """Where a piece of text stands in the file, to place errors inside of tokens."""
+
+    def __init__(self, file: str, text: str, line: int = 1, col: int = 1):
+        self.file, self.text, self.line, self.col = file, text, line, col
+
+    def loc(self, line: int, col: int) -> FileLoc:
+        return FileLoc(self.file, self.line + line - 1, col if line > 1 else self.col + col - 1, implicit=True)
+
+    def source(self, line: int) -> str | None:
+        """The line of text, where this is the whole text of a module."""
+        lines = self.text.split("\n", line)
+        return lines[line - 1] if self.line == self.col == 1 and line <= len(lines) else None
+
+
+@lru_cache(maxsize=1)
+def _lark() -> tuple[Lark, _Reader]:
+    reader = _Reader()
+    grammar = (Path(__file__).parent / "grammar.lark").read_text(encoding="utf-8")
+    return Lark(grammar, parser="lalr", lexer="contextual", start=_STARTS, maybe_placeholders=True, transformer=reader), reader
+
+
+_LOCK = threading.RLock()  # the reader is one object with state, so one text is read at a time
+
+
+def _start(rule: str, text: str, file: str) -> Any:
+    """Parse a whole text from the grammar rule ``rule``."""
+    with _LOCK:
+        _lark()[1].begin(file)
+        return _run(rule, text, _Origin(file, text))
+
+
+def _run(rule: str, text: str, origin: _Origin) -> Any:
+    try:
+        return _lark()[0].parse(text, start=rule)
+    except UnexpectedInput as error:
+        raise _syntax_error(error, origin) from None
+    except VisitError as error:
+        raise error.orig_exc from None
+
+
+def _syntax_error(error: UnexpectedInput, origin: _Origin) -> IRError:
+    line, col = max(error.line, 1), max(error.column, 1)
+    expected = sorted({_TERMINALS.get(t, t.lower()) for t in getattr(error, "accepts", None) or getattr(error, "allowed", None) or ()})
+    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
+        lines = origin.text.split("\n")
+        line, col, what = len(lines), len(lines[-1]) + 1, "the text ends too early"
+    elif isinstance(error, UnexpectedCharacters):
+        what = f"unexpected {error.char!r}"
+    else:
+        what = f"unexpected {str(getattr(error, 'token', ''))[:40]!r}"
+    wanted = f"; expected {' or '.join(expected[:6])}" if expected else ""
+    return IRError([Diagnostic("syntax", what + wanted, origin.loc(line, col), source=origin.source(line))])
+
+
+_TERMINALS = {
+    "OP_NAME": "an op", "RESULTS": "results", "OPERANDS": "operands such as (%a, %b)", "ATTRS": "attributes", "OP_TYPES": "': type'",
+    "LOC": "loc(...)", "RBRACE": "'}'", "LBRACE": "'{'", "VALUE": "a %value", "TYPE": "a type", "SYMBOL": "an @name", "NAME": "a name",
+    "INT": "an integer", "FLOAT": "a float", "STRING": "a string", "LPAR": "'('", "RPAR": "')'", "COMMA": "','", "COLON": "':'",
+    "EQUAL": "'='", "RSQB": "']'", "LSQB": "'['", "MODULE": "'module'", "FUNC": "'func'", "DIMS": "[dims]", "CIRCUMFLEX": "'^'",
+}  # fmt: skip
+
+
+def _check_nesting(text: str, file: str) -> None:
+    """Refuse text whose brackets are nested deeper than the limit, before anything recursive sees it."""
+    if text.count("{") + text.count("[") <= MAX_NESTING:
+        return
+    depth = {"{": 0, "[": 0}
+    for match in _BRACKETS.finditer(text):
+        token = match.group()
+        if token in "{[":
+            depth[token] += 1
+            if depth[token] > MAX_NESTING:
+                line = text.count("\n", 0, match.start()) + 1
+                col = match.start() - text.rfind("\n", 0, match.start())
+                raise fail("nesting", f"nested deeper than {MAX_NESTING} levels", FileLoc(file, line, col, implicit=True))
+        elif token in "}]":
+            depth["{" if token == "}" else "["] -= 1
+
+
+_BRACKETS = re.compile(r'[{}\[\]]|"(?:[^"\\\n]|\\.)*"|//[^\n]*')
+_NAMES = re.compile(r"%([\w.]+)")
+
+
+class _DenseText(str):
+    """A ``dense<...>`` whose element type comes from the op's result type."""
+
+
+@v_args(inline=True)
+class _Reader(Transformer):  # type: ignore[type-arg]
+    """The callbacks, and the state of the text being read: its scopes and memos."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin("<text>")
+
+    def begin(self, file: str) -> None:
+        """Forget the previous text."""
+        self.file = file
+        self.names: dict[str, Any] = {}  # visible values by name
+        self.scopes: list[tuple[Block, list[str]]] = []  # open blocks with the names each has defined
+        self.aliases: dict[str, Layout] = {}
+        self.memo: dict[str, dict[str, Any]] = {"attrs": {}, "types": {}, "loc": {}}
+        self.result_module = Module()
+
+    def at(self, token: Token) -> FileLoc:
+        return FileLoc(self.file, token.line or 0, token.column or 0, implicit=True)
+
+    def inside(self, start: str, token: str) -> Any:
+        """Parse the inside of a token."""
+        line, col = getattr(token, "line", 1), getattr(token, "column", 1)
+        return _run(start, str(token), _Origin(self.file, str(token), line or 1, col or 1))
+
+    # --- module and functions ---
+
+    def module(self, *parts: Any) -> Module:
+        return self.result_module
+
+    bare_module = module
+
+    def module_head(self, name: Token, attrs: Token | None) -> None:
+        self.result_module.name = _symbol_name(name)
+        self.result_module.attrs = self.attrs(attrs)
+        version = self.result_module.attrs.pop("ir_version", IR_VERSION)
+        if not isinstance(version, int) or version > IR_VERSION:
+            raise fail("version", f"the text has ir_version {version}; this reader knows up to {IR_VERSION}", self.at(name))
+
+    def alias(self, name: Token, layout: Token) -> None:
+        self.aliases[str(name)] = self.inside("layout", layout)
+
+    def func_head(self, name: Token, dims: Token | None, params: Any, results: Any, attrs: Token | None) -> Func:
+        params, results = params or (), results or ()
+        func = Func(_symbol_name(name), [p[1] for p in params], [r[0] for r in results], self.at(name))
+        if func.name in self.result_module.funcs:
+            raise fail("name", f"the function @{func.name} is defined twice", self.at(name))
+        func.arg_attrs, func.result_attrs = [p[2] for p in params], [r[1] for r in results]
+        func.dims = self.inside("dims", dims) if dims is not None else {}
+        func.attrs = self.attrs(attrs)
+        self.names = {}
+        self.scopes = [(func.body, [])]
+        for (token, _, _), arg in zip(params, func.args, strict=True):
+            self.define(token, arg)
+        return func
+
+    def func(self, head: Func, *ops: Any) -> None:
+        self.scopes.pop()
+        self.result_module.add(head)
+
+    def params(self, *params: Any) -> Any:
+        return params
+
+    def param(self, name: Token, type: Token, attrs: Token | None) -> Any:
+        return name, self.type(type), self.attrs(attrs)
+
+    def results(self, *results: Any) -> Any:
+        return [r for r in results if r is not None]
+
+    def result(self, type: Token, attrs: Token | None) -> Any:
+        return self.type(type), self.attrs(attrs)
+
+    # --- ops and regions ---
+
+    def op(self, results: Token | None, name: Token, operands: Token, attrs: Token | None, *rest: Any) -> None:
+        *regions, types, loc = rest
+        spec = self.spec(name)
+        values = []
+        for operand in _NAMES.findall(operands):
+            value = self.names.get(operand)
+            if value is None:
+                raise fail("name", f"%{operand} is not defined here{nearest(operand, self.names)}", self.at(operands))
+            values.append(value)
+        out = self.types(types) if types is not None else ()
+        where = self.loc_(loc) if loc is not None else FileLoc(self.file, name.line or 0, name.column or 0, "", None, True)
+        given = self.op_attrs(attrs, spec, out) if attrs is not None else {}
+        op = spec.cls(values, out, given, regions, where)
+        self.scopes[-1][0].append(op)
+        if results is not None:
+            self.define_results(results, op)
+        elif out:
+            raise fail("name", f"{name} has {len(out)} result(s) that need a name", self.at(name))
+
+    def spec(self, name: Token) -> OpSpec:
+        try:
+            return op_spec(name)
+        except KeyError:
+            raise fail("op", f"there is no op {name}{nearest(name, [s.name for s in all_ops()])}", self.at(name)) from None
+
+    def define_results(self, results: Token, op: Op) -> None:
+        names = _NAMES.findall(results)
+        if len(names) != len(op.results):
+            message = f"{op.name} has {len(names)} result name(s) but {len(op.results)} result type(s)"
+            raise fail("operand", message, self.at(results))
+        for name, value in zip(names, op.results, strict=True):
+            self.define(results, value, name)
+
+    def define(self, token: Token, value: Any, name: str = "") -> None:
+        name = name or str(token)[1:]
+        if name in self.names:
+            raise fail("name", f"%{name} is defined twice", self.at(token))
+        self.names[name] = value
+        self.scopes[-1][1].append(name)
+        if not name.isdigit():
+            value.name = name
+
+    def region_head(self, name: Token | None, args: Any) -> Block:
+        block = Block([t for _, t in args or ()])
+        self.scopes.append((block, []))
+        for (token, _), arg in zip(args or (), block.args, strict=True):
+            self.define(token, arg)
+        return block
+
+    def region(self, block: Block, *ops: Any) -> Block:
+        for name in self.scopes.pop()[1]:
+            del self.names[name]
+        return block
+
+    def block_args(self, *args: Any) -> Any:
+        return [a for a in args if a is not None]
+
+    def block_arg(self, name: Token, type: Token) -> Any:
+        return name, self.type(type)
+
+    def op_attrs(self, token: Token, spec: OpSpec, out: tuple[Type, ...]) -> dict[str, Any]:
+        """An op's attributes, brought to the kinds that its class declares; defaults are dropped."""
+        attrs: dict[str, Any] = {}
+        for name, value in self.attrs(token).items():
+            declared = spec.attrs.get(name)
+            if declared is None:
+                raise fail("attr", f"{spec.name} has no attribute {name}{nearest(name, spec.attrs)}", self.at(token))
+            if isinstance(value, _DenseText):
+                value = self.dense_value(value, out, token)
+            value = declared.kind.coerce(value)
+            problem = declared.problem(value)
+            if problem:
+                raise fail("attr", f"{spec.name}: {problem}", self.at(token))
+            if not same_attr(value, declared.default):
+                attrs[name] = value
+        return attrs
+
+    # --- tokens with an inside ---
+
+    def attrs(self, token: Token | None) -> dict[str, Any]:
+        if token is None:
+            return {}
+        known = self.memo["attrs"].get(token)
+        if known is None:
+            known = self.inside("attr_dict", token)
+            if len(token) < 200:
+                self.memo["attrs"][str(token)] = known
+        return dict(known)
+
+    def type(self, token: str) -> Any:
+        known = self.memo["types"].get(token)
+        if known is None:
+            known = TOKEN if token == "token" else self.inside("tensor_type", token)
+            self.memo["types"][str(token)] = known
+        return known
+
+    def types(self, token: Token) -> tuple[Type, ...]:
+        known = self.memo["types"].get(token)
+        if known is None:
+            known = self.memo["types"][str(token)] = tuple(self.type(t) for t in _TYPES.findall(token))
+        return known  # type: ignore[no-any-return]
+
+    def loc_(self, token: Token) -> Loc:
+        known = self.memo["loc"].get(token)
+        if known is None:
+            known = self.memo["loc"][str(token)] = self.inside("loc", token)
+        return known  # type: ignore[no-any-return]
+
+    def attr_dict(self, *entries: Any) -> dict[str, Any]:
+        attrs = dict(entries)
+        if len(attrs) != len(entries):
+            raise fail("attr", "an attribute is given twice: " + ", ".join(sorted(k for k, _ in entries)), FileLoc(self.file, implicit=True))
+        return attrs
+
+    def entry(self, name: Token, value: Any) -> Any:
+        return str(name), True if value is None else value
+
+    def true(self) -> bool:
+        return True
+
+    def false(self) -> bool:
+        return False
+
+    def string(self, token: Token) -> str:
+        return _unquote(token)
+
+    def int(self, token: Token) -> Any:
+        try:
+            return int(token)
+        except ValueError:
+            raise fail("syntax", f"the integer {token[:20]}... is too long", self.at(token)) from None
+
+    def float(self, token: Token) -> Any:
+        if token.startswith("nan:"):
+            return struct.unpack("<d", struct.pack("<Q", int(token[4:], 16)))[0]
+        return float(token)
+
+    def bits(self, token: Token) -> Any:
+        return _Bits(token[5:])
+
+    def list(self, *items: Any) -> Any:
+        return tuple(i for i in items if i is not None)
+
+    def complex(self, real: Any, imag: Any) -> Any:
+        return _Complex((real, imag))
+
+    def symbol(self, token: Token) -> Symbol:
+        return Symbol(_symbol_name(token))
+
+    def resource(self, token: Token) -> Resource:
+        return Resource(_unquote(token[9:-1]))
+
+    def type_attr(self, token: Token) -> Any:
+        return self.type(token)
+
+    def layout_attr(self, token: Token) -> Layout:
+        return self.inside("layout", token)  # type: ignore[no-any-return]
+
+    def alias_attr(self, token: Token) -> Layout:
+        if token not in self.aliases:
+            raise fail("name", f"{token} is not defined", self.at(token))
+        return self.aliases[token]
+
+    def word(self, token: Token) -> DType | DimLike:
+        return dtype(token) if is_dtype(token) else symbol(str(token))
+
+    def unknown(self) -> DimLike:
+        return UNKNOWN
+
+    def negated(self, token: Token) -> DimLike:
+        return self.dim(self.word(token), token) * -1
+
+    def add(self, a: Any, b: Any) -> DimLike:
+        return self.dim(a) + self.dim(b)
+
+    def sub(self, a: Any, b: Any) -> DimLike:
+        return self.dim(a) - self.dim(b)
+
+    def mul(self, a: Any, b: Any) -> DimLike:
+        return self.dim(a) * self.dim(b)
+
+    def function(self, name: Token, a: Any, b: Any) -> DimLike:
+        return function(str(name), self.dim(a, name), self.dim(b, name))
+
+    def dim(self, value: Any, token: Token | None = None) -> Any:
+        if isinstance(value, DType):
+            raise fail("type", f"the element type {value} cannot stand in a size", self.at(token) if token is not None else None)
+        return value
+
+    def tensor_type(self, shape: Token | None, element: Token, layout: Token | None) -> TensorType:
+        if not is_dtype(element):
+            raise fail("type", f"there is no element type {element}{nearest(element, [t.name for t in all_dtypes()])}", self.at(element))
+        dims = [self.shape_dim(d) for d in _split_shape(shape)] if shape is not None else []
+        placed = DEFAULT_LAYOUT
+        if layout is not None:
+            placed = self.alias_attr(layout) if layout.type == "ALIAS" else self.inside("layout", layout)
+        try:
+            return TensorType(dims, dtype(element), placed)
+        except ValueError as error:
+            raise fail("type", str(error), self.at(element)) from None
+
+    def shape_dim(self, text: str) -> DimLike:
+        return int(text) if text.isdigit() else UNKNOWN if text == "?" else self.inside("sum", text)  # type: ignore[no-any-return]
+
+    def layout(self, *entries: Any) -> Layout:
+        fields = dict(e for e in entries if e is not None)
+        try:
+            return Layout(fields.pop("order", ()), fields.pop("partition", -1), fields.pop("tile", ()), **fields)
+        except (TypeError, ValueError) as error:
+            raise fail("type", f"malformed layout: {error}", FileLoc(self.file, implicit=True)) from None
+
+    def dims(self, *ranges: Any) -> Any:
+        return dict(ranges)
+
+    def dim_range(self, name: Token, low: Token, high: Token | None = None) -> Any:
+        return str(name), (int(low), int(high) if high is not None else None)
+
+    def loc(self, place: FileLoc) -> Loc:
+        return place
+
+    def fused_loc(self, *places: FileLoc) -> Loc:
+        return FusedLoc(places)
+
+    def place(self, scope: Token | None, file: Token, line: Token, col: Token, caller: FileLoc | None) -> FileLoc:
+        return FileLoc(_unquote(file), int(line), int(col), _unquote(scope) if scope is not None else "", caller)
+
+    # --- constants ---
+
+    def dense_text(self, token: Token) -> _DenseText:
+        return _DenseText(token)
+
+    def dense_value(self, text: _DenseText, out: tuple[Type, ...], token: Token) -> Dense:
+        """The constant whose type is the op's result type."""
+        if len(out) != 1 or not isinstance(out[0], TensorType) or not out[0].is_static:
+            raise fail("attr", "a dense constant needs one result of a static tensor type", self.at(token))
+        try:
+            return _dense(self.inside("dense", text), out[0])
+        except (ValueError, TypeError, OverflowError, struct.error) as error:
+            raise fail("attr", f"the constant does not fit {out[0]}: {error}", self.at(token)) from None
+
+    def dense(self, value: Any) -> Any:
+        return bytes.fromhex(value[1:-1]) if isinstance(value, Token) else value
+
+
+_TYPES = re.compile(r"tensor<(?:[^<>]|<[^<>]*>)*>|token\b")
+
+
+class _Bits(str):
+    """A float given by its bits, in hexadecimal."""
+
+
+class _Complex(tuple):  # type: ignore[type-arg]
+    """Real and imaginary part."""
+
+
+def _symbol_name(token: str) -> str:
+    return token[1:].strip('"')
+
+
+def _unquote(token: str) -> str:
+    text = token[1:-1]
+    return re.sub(r"\\(.)", lambda m: _UNESCAPE.get(m[1], m[1]), text) if "\\" in text else text
+
+
+def _split_shape(text: str) -> list[str]:
+    """``2xSx(2*S)x`` to its dims."""
+    return [d[1:-1] if d[0] == "(" else d for d in _SHAPE_DIMS.findall(text)]
+
+
+_SHAPE_DIMS = re.compile(r"(\d+|\?|[A-Za-wyz_][A-Za-wyz_0-9]*|\((?:[^()]|\([^()]*\))*\))x")
+
+
+def _dense(value: Any, type: TensorType) -> Dense:
+    shape = tuple(d for d in type.shape if isinstance(d, int))
+    if isinstance(value, bytes):
+        return Dense(type.dtype, shape, value)
+    encode = _encoder(type.dtype)
+    if not isinstance(value, tuple) or isinstance(value, _Complex):
+        return Dense(type.dtype, shape, encode(value))
+    flat: list[bytes] = []
+    _flatten(value, shape, encode, flat)
+    return Dense(type.dtype, shape, b"".join(flat))
+
+
+def _flatten(value: Any, shape: tuple[int, ...], encode: Callable[[Any], bytes], flat: list[bytes]) -> None:
+    is_list = isinstance(value, tuple) and not isinstance(value, _Complex)
+    if is_list != bool(shape) or is_list and len(value) != shape[0]:
+        raise ValueError(f"its nesting is not {'x'.join(map(str, shape)) or 'a scalar'}")
+    if not is_list:
+        flat.append(encode(value))
+        return
+    for item in value:
+        _flatten(item, shape[1:], encode, flat)
+
+
+def _encoder(element: DType) -> Callable[[Any], bytes]:
+    """A function from a parsed number to the bytes of one element; refuses numbers of the wrong kind or out of range."""
+    import numpy
+
+    np_dtype = element.numpy
+
+    def real(x: Any, real_dtype: Any) -> bytes:
+        if isinstance(x, _Bits):
+            return bytes.fromhex(x)[::-1]
+        if isinstance(x, bool) or not isinstance(x, int | float):
+            raise ValueError(f"{x!r} is not a {element} number")
+        with numpy.errstate(over="ignore"):
+            return numpy.asarray(x, numpy.float64).astype(real_dtype).tobytes()
+
+    if element.kind == "bool":
+        return lambda x: bytes([_checked(x, isinstance(x, bool), element)])
+    if element.is_integer:
+        low = -(2 ** (element.bits - 1)) if element.kind == "int" else 0
+        high = low + 2**element.bits - 1
+        return lambda x: numpy.asarray(
+            _checked(x, isinstance(x, int) and not isinstance(x, bool) and low <= x <= high, element)
+        ).astype(np_dtype).tobytes()  # fmt: skip
+    if element.is_complex:
+        return lambda x: b"".join(real(p, element.real.numpy) for p in _checked(x, isinstance(x, _Complex), element))
+    return lambda x: real(x, np_dtype)
+
+
+def _checked(x: Any, fine: bool, element: DType) -> Any:
+    if not fine:
+        raise ValueError(f"{x!r} is not a value of {element}")
+    return x
