@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 from neuron_ir.attrs import Dense, same_attr
@@ -67,7 +67,7 @@ class Builder:
         return self.make("neuron.constant", value=dense, out=TensorType(dense.shape, dtype))  # type: ignore[no-any-return]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _full_name(name: str) -> str:
     return "neuron." + name.rstrip("_")
 

@@ -54,7 +54,9 @@ class Diagnostic:
         place = self.loc.places[0] if isinstance(self.loc, FusedLoc) else self.loc
         known = place.file != UNKNOWN_LOC.file
         lines = [f"{place.short + ': ' if known else ''}{self.severity}[{self.code}]: {self.message}"]
-        source = self.source if self.source is not None else linecache.getline(place.file, place.line) if known and place.line else ""
+        source = (
+            self.source if self.source is not None else linecache.getline(place.file, place.line) if known and place.line else ""
+        )
         if source.strip() and len(source) <= 400:
             lines.append("  " + source.rstrip().expandtabs(1))
             if place.col:

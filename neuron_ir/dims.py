@@ -192,6 +192,8 @@ def evaluate(d: DimLike, sizes: Mapping[str, DimLike]) -> DimLike:
     for monomial, coefficient in d.terms:
         product: DimLike = coefficient
         for atom in monomial:
-            product = product * (function(atom.function, *(evaluate(x, sizes) for x in atom.args)) if atom.function else sizes[atom.text])
+            product = product * (
+                function(atom.function, *(evaluate(x, sizes) for x in atom.args)) if atom.function else sizes[atom.text]
+            )
         total = total + product
     return total

@@ -43,7 +43,11 @@ class Meaning:
     def constant(self, value: Dense | Resource, out: TensorType) -> Any:
         """The array of a constant op."""
         if isinstance(value, Dense):
-            return value.array if not value.is_splat else self.np.full(value.shape, value.array.flat[0] if value.array.size else 0, value.dtype.numpy)
+            return (
+                value.array
+                if not value.is_splat
+                else self.np.full(value.shape, value.array.flat[0] if value.array.size else 0, value.dtype.numpy)
+            )
         if self.resources is None:
             raise fail("weights", f"the constant {value!r} needs the module's weights")
         return self.resources(str(value))
@@ -53,7 +57,9 @@ class Meaning:
         return self.np.asarray(x, type.dtype.numpy)
 
 
-def run(func: Func, inputs: Sequence[Any], j: Meaning, observe: Callable[[Op, tuple[Any, ...]], None] | None = None) -> tuple[Any, ...]:
+def run(
+    func: Func, inputs: Sequence[Any], j: Meaning, observe: Callable[[Op, tuple[Any, ...]], None] | None = None
+) -> tuple[Any, ...]:
     """The values of ``func`` on ``inputs`` (one JAX array per argument, of static shapes). ``observe`` sees each op's results."""
     return _Frame(j, observe, {}).block(func.body, inputs)
 
@@ -175,7 +181,9 @@ def compute(op_name: str, *arrays: Any, out: Any = None, loc: FileLoc | None = N
 
     args = Block([TensorType(a.shape, dtype_of_numpy(a.dtype)) for a in arrays if a is not None]).args
     values = iter(args)
-    op = create(op_name, [next(values) if a is not None else None for a in arrays], out, fields, loc or FileLoc("<compute>", implicit=True))
+    op = create(
+        op_name, [next(values) if a is not None else None for a in arrays], out, fields, loc or FileLoc("<compute>", implicit=True)
+    )
     Block().append(op)
     if op.spec.check is not None:
         op.spec.check(op)

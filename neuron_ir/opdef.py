@@ -255,7 +255,9 @@ class OpSpec:
 SPECS: dict[str, OpSpec] = {}
 
 
-def op(name: str, *, aten: str | Iterable[str] = (), stablehlo: str = "", traits: Iterable[str] = ()) -> Callable[[type[Op]], type[Op]]:
+def op(
+    name: str, *, aten: str | Iterable[str] = (), stablehlo: str = "", traits: Iterable[str] = ()
+) -> Callable[[type[Op]], type[Op]]:
     """Register the decorated class as the op ``name``. ``aten``: ATen overloads it stands for; ``stablehlo``: its name there where it differs."""
 
     def declare(cls: type[Op]) -> type[Op]:

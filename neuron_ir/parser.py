@@ -18,7 +18,7 @@ from neuron_ir.core import IR_VERSION, Block, Func, Module, Op, bulk
 from neuron_ir.diagnostics import Diagnostic, IRError, fail, nearest
 from neuron_ir.dims import UNKNOWN, DimLike, function, symbol
 from neuron_ir.dtypes import DType, all_dtypes, dtype, is_dtype
-from neuron_ir.locations import UNKNOWN_LOC, FileLoc, FusedLoc, Loc
+from neuron_ir.locations import FileLoc, FusedLoc, Loc
 from neuron_ir.opdef import OpSpec
 from neuron_ir.registry import all_ops, load_dialects, op_spec
 from neuron_ir.types import DEFAULT_LAYOUT, TOKEN, Layout, TensorType, Type
@@ -106,7 +106,9 @@ def _run(rule: str, text: str, origin: _Origin) -> Any:
 
 def _syntax_error(error: UnexpectedInput, origin: _Origin) -> IRError:
     line, col = max(error.line, 1), max(error.column, 1)
-    expected = sorted({_TERMINALS.get(t, t.lower()) for t in getattr(error, "accepts", None) or getattr(error, "allowed", None) or ()})
+    expected = sorted(
+        {_TERMINALS.get(t, t.lower()) for t in getattr(error, "accepts", None) or getattr(error, "allowed", None) or ()}
+    )
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         lines = origin.text.split("\n")
         line, col, what = len(lines), len(lines[-1]) + 1, "the text ends too early"
@@ -336,7 +338,11 @@ class _Reader(Transformer):  # type: ignore[type-arg]
     def attr_dict(self, *entries: Any) -> dict[str, Any]:
         attrs = dict(entries)
         if len(attrs) != len(entries):
-            raise fail("attr", "an attribute is given twice: " + ", ".join(sorted(k for k, _ in entries)), FileLoc(self.file, implicit=True))
+            raise fail(
+                "attr",
+                "an attribute is given twice: " + ", ".join(sorted(k for k, _ in entries)),
+                FileLoc(self.file, implicit=True),
+            )
         return attrs
 
     def entry(self, name: Token, value: Any) -> Any:
@@ -416,7 +422,9 @@ class _Reader(Transformer):  # type: ignore[type-arg]
 
     def tensor_type(self, shape: Token | None, element: Token, layout: Token | None) -> TensorType:
         if not is_dtype(element):
-            raise fail("type", f"there is no element type {element}{nearest(element, [t.name for t in all_dtypes()])}", self.at(element))
+            raise fail(
+                "type", f"there is no element type {element}{nearest(element, [t.name for t in all_dtypes()])}", self.at(element)
+            )
         dims = [self.shape_dim(d) for d in _split_shape(shape)] if shape is not None else []
         placed = DEFAULT_LAYOUT
         if layout is not None:

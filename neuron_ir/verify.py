@@ -36,7 +36,9 @@ class _Verifier:
     def run(self) -> None:
         func = self.func
         if not (len(func.arg_attrs) == len(func.args) and len(func.result_attrs) == len(func.result_types)):
-            self.errors.append(Diagnostic("region", f"@{func.name}: one attribute dict per argument and result is needed", func.loc))
+            self.errors.append(
+                Diagnostic("region", f"@{func.name}: one attribute dict per argument and result is needed", func.loc)
+            )
         for value in func.args:
             self.symbols(value.type)
         for i, attrs in enumerate(func.result_attrs):
@@ -49,10 +51,14 @@ class _Verifier:
         if target is None:
             return
         if not isinstance(target, int) or not 0 <= target < len(func.args):
-            self.errors.append(Diagnostic("attr", f"@{func.name}: result {index} updates argument {target!r}, which does not exist", func.loc))
+            self.errors.append(
+                Diagnostic("attr", f"@{func.name}: result {index} updates argument {target!r}, which does not exist", func.loc)
+            )
         elif not compatible(func.args[target].type, func.result_types[index]):
             types = f"{func.args[target].type} and {func.result_types[index]}"
-            self.errors.append(Diagnostic("type", f"@{func.name}: result {index} updates argument {target}, but they are {types}", func.loc))
+            self.errors.append(
+                Diagnostic("type", f"@{func.name}: result {index} updates argument {target}, but they are {types}", func.loc)
+            )
 
     def symbols(self, type: Type) -> None:
         """Every symbol of a type has a range in the function's head."""
@@ -60,7 +66,11 @@ class _Verifier:
             for d in type.shape:
                 for name in d.symbols if isinstance(d, Dim) else ():
                     if name not in self.func.dims:
-                        self.errors.append(Diagnostic("name", f"@{self.func.name}: the size {name} has no range, write [{name} in 0..inf]", self.func.loc))
+                        self.errors.append(
+                            Diagnostic(
+                                "name", f"@{self.func.name}: the size {name} has no range, write [{name} in 0..inf]", self.func.loc
+                            )
+                        )
 
     def block(self, block: Block, terminator: str, yields: Sequence[Type] | None, depth: int) -> None:
         if depth > MAX_NESTING:
@@ -85,7 +95,9 @@ class _Verifier:
         last = block.last
         if last is None or last.name != name:
             found = f"ends with {last.name}" if last is not None else "is empty"
-            self.errors.append(Diagnostic("region", f"a block must end with {name}, but it {found}", last.loc if last else block.loc))
+            self.errors.append(
+                Diagnostic("region", f"a block must end with {name}, but it {found}", last.loc if last else block.loc)
+            )
         elif yields is not None and not _all_compatible([v.type for v in last.operands], yields):
             given, wanted = _types([v.type for v in last.operands]), _types(yields)
             self.report(last.error("type", f"gives {given} where {wanted} is declared"))
@@ -118,7 +130,13 @@ def _check_operands(op: Op) -> None:
     if n != len(fields) or spec.variadic:
         most = None if spec.variadic else len(fields)
         if n < spec.min_operands or most is not None and n > most:
-            few = f"{spec.min_operands}" if most == spec.min_operands else f"at least {spec.min_operands}" if most is None else f"{spec.min_operands} to {most}"
+            few = (
+                f"{spec.min_operands}"
+                if most == spec.min_operands
+                else f"at least {spec.min_operands}"
+                if most is None
+                else f"{spec.min_operands} to {most}"
+            )
             raise op.error("operand", f"takes {few} operand(s), not {n}")
         groups = spec.split(op.operands, op.attrs.get("absent", ()))
         pairs = [(f, v) for f, g in zip(fields, groups, strict=True) for v in (g if f.variadic else [g]) if v is not None]
@@ -151,7 +169,9 @@ def _check_results(op: Op) -> None:
     inferred = result_types(op)
     if inferred is not None:
         results = op.results
-        if len(inferred) != len(results) or not all(r.type is t or compatible(r.type, t) for r, t in zip(results, inferred, strict=True)):
+        if len(inferred) != len(results) or not all(
+            r.type is t or compatible(r.type, t) for r, t in zip(results, inferred, strict=True)
+        ):
             raise op.error("type", f"has the result type {_types([r.type for r in results])}, but computes {_types(inferred)}")
     if spec.check is not None:
         spec.check(op)

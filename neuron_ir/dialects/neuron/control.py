@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neuron_ir.opdef import ANY_OR_TOKEN, BOOL, Op, attr, op, operand, region, variadic
+from neuron_ir.opdef import ANY_OR_TOKEN, Op, op, region, variadic
 
 
 @op("neuron.yield", traits=["terminator"])

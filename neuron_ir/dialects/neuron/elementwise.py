@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from neuron_ir.opdef import ANY, BOOL, COMPLEX, FLOAT, INT, NUMERIC, Op, op, operand
+from neuron_ir.opdef import ANY, COMPLEX, FLOAT, Op, op, operand
 
 
 def _same(self):
