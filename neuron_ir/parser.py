@@ -85,6 +85,14 @@ def _lark() -> tuple[Lark, _Reader]:
     return Lark(grammar, parser="lalr", lexer="contextual", start=_STARTS, maybe_placeholders=True, transformer=reader), reader
 
 
+@lru_cache(maxsize=1)
+def _flat_op() -> re.Pattern[str]:
+    """The parts of a FLAT_OP as groups, from the grammar's own terminals."""
+    part = {t.name: t.pattern.to_regexp() for t in _lark()[0].terminals}
+    optional = "".join(rf"(?:\s*({part[name]}))?" for name in ("ATTRS", "OP_TYPES", "LOC"))
+    return re.compile(rf"({part['RESULTS']})?\s*({part['OP_NAME']})\s*({part['OPERANDS']}){optional}")
+
+
 _LOCK = threading.RLock()  # the reader is one object with state, so one text is read at a time
 
 
@@ -153,7 +161,9 @@ class _DenseText(str):
     """A ``dense<...>`` whose element type comes from the op's result type."""
 
 
-@v_args(inline=True)
+_rule = v_args(inline=True)  # children as arguments; left out on the one hot rule, `op`
+
+
 class _Reader(Transformer):  # type: ignore[type-arg]
     """The callbacks, and the state of the text being read: its scopes and memos."""
 
@@ -170,8 +180,9 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         self.memo: dict[str, dict[str, Any]] = {"attrs": {}, "types": {}, "loc": {}}
         self.result_module = Module()
 
-    def at(self, token: Token) -> FileLoc:
-        return FileLoc(self.file, token.line or 0, token.column or 0, implicit=True)
+    def at(self, token: Any) -> FileLoc:
+        """The place of a token; of the parts of a flat op only where they are tokens."""
+        return FileLoc(self.file, getattr(token, "line", 0), getattr(token, "column", 0), implicit=True)
 
     def inside(self, start: str, token: str) -> Any:
         """Parse the inside of a token."""
@@ -180,11 +191,13 @@ class _Reader(Transformer):  # type: ignore[type-arg]
 
     # --- module and functions ---
 
+    @_rule
     def module(self, *parts: Any) -> Module:
         return self.result_module
 
     bare_module = module
 
+    @_rule
     def module_head(self, name: Token, attrs: Token | None) -> None:
         self.result_module.name = _symbol_name(name)
         self.result_module.attrs = self.attrs(attrs)
@@ -192,9 +205,11 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         if not isinstance(version, int) or version > IR_VERSION:
             raise fail("version", f"the text has ir_version {version}; this reader knows up to {IR_VERSION}", self.at(name))
 
+    @_rule
     def alias(self, name: Token, layout: Token) -> None:
         self.aliases[str(name)] = self.inside("layout", layout)
 
+    @_rule
     def func_head(self, name: Token, dims: Token | None, params: Any, results: Any, attrs: Token | None) -> Func:
         params, results = params or (), results or ()
         func = Func(_symbol_name(name), [p[1] for p in params], [r[0] for r in results], self.at(name))
@@ -209,26 +224,54 @@ class _Reader(Transformer):  # type: ignore[type-arg]
             self.define(token, arg)
         return func
 
+    @_rule
     def func(self, head: Func, *ops: Any) -> None:
         self.scopes.pop()
         self.result_module.add(head)
 
+    @_rule
     def params(self, *params: Any) -> Any:
         return params
 
+    @_rule
     def param(self, name: Token, type: Token, attrs: Token | None) -> Any:
         return name, self.type(type), self.attrs(attrs)
 
+    @_rule
     def results(self, *results: Any) -> Any:
         return [r for r in results if r is not None]
 
+    @_rule
     def result(self, type: Token, attrs: Token | None) -> Any:
         return self.type(type), self.attrs(attrs)
 
     # --- ops and regions ---
 
-    def op(self, results: Token | None, name: Token, operands: Token, attrs: Token | None, *rest: Any) -> None:
-        *regions, types, loc = rest
+    def flat_op(self, children: Any) -> None:
+        (token,) = children
+        match = _flat_op().fullmatch(token)
+        assert match is not None
+        place = FileLoc(self.file, token.line, token.column, "", None, True)
+        try:
+            self.make_op(place, (), *match.groups())
+        except IRError:  # once more with the place of each part, for the message
+            self.make_op(place, (), *(self.part(token, match, i) for i in range(1, 7)))
+
+    def part(self, token: Token, match: re.Match[str], group: int) -> Token | None:
+        """A group of a flat op as a token with its place."""
+        if match[group] is None:
+            return None
+        before = token[: match.start(group)]
+        column = len(before) - before.rfind("\n") if "\n" in before else (token.column or 1) + len(before)
+        return Token("PART", match[group], line=(token.line or 1) + before.count("\n"), column=column)
+
+    def op(self, children: Any) -> None:
+        results, name, operands, attrs, *regions, types, loc = children
+        self.make_op(self.at(results or name), regions, results, name, operands, attrs, types, loc)
+
+    def make_op(
+        self, place: FileLoc, regions: Any, results: Any, name: Any, operands: Any, attrs: Any, types: Any, loc: Any
+    ) -> None:
         spec = self.spec(name)
         values = []
         for operand in _NAMES.findall(operands):
@@ -237,28 +280,21 @@ class _Reader(Transformer):  # type: ignore[type-arg]
                 raise fail("name", f"%{operand} is not defined here{nearest(operand, self.names)}", self.at(operands))
             values.append(value)
         out = self.types(types) if types is not None else ()
-        where = self.loc_(loc) if loc is not None else FileLoc(self.file, name.line or 0, name.column or 0, "", None, True)
+        names = _NAMES.findall(results) if results is not None else ()
+        if len(names) != len(out):
+            message = f"{name} has {len(names)} result name(s) but {len(out)} result type(s)"
+            raise fail("operand", message, self.at(results or name))
         given = self.op_attrs(attrs, spec, out) if attrs is not None else {}
-        op = spec.cls(values, out, given, regions, where)
+        op = spec.cls(values, out, given, regions, self.loc_(loc) if loc is not None else place)
+        for result, value in zip(names, op.results, strict=True):
+            self.define(results, value, result)
         self.scopes[-1][0].append(op)
-        if results is not None:
-            self.define_results(results, op)
-        elif out:
-            raise fail("name", f"{name} has {len(out)} result(s) that need a name", self.at(name))
 
     def spec(self, name: Token) -> OpSpec:
         try:
             return op_spec(name)
         except KeyError:
             raise fail("op", f"there is no op {name}{nearest(name, [s.name for s in all_ops()])}", self.at(name)) from None
-
-    def define_results(self, results: Token, op: Op) -> None:
-        names = _NAMES.findall(results)
-        if len(names) != len(op.results):
-            message = f"{op.name} has {len(names)} result name(s) but {len(op.results)} result type(s)"
-            raise fail("operand", message, self.at(results))
-        for name, value in zip(names, op.results, strict=True):
-            self.define(results, value, name)
 
     def define(self, token: Token, value: Any, name: str = "") -> None:
         name = name or str(token)[1:]
@@ -269,6 +305,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         if not name.isdigit():
             value.name = name
 
+    @_rule
     def region_head(self, name: Token | None, args: Any) -> Block:
         block = Block([t for _, t in args or ()])
         self.scopes.append((block, []))
@@ -276,14 +313,17 @@ class _Reader(Transformer):  # type: ignore[type-arg]
             self.define(token, arg)
         return block
 
+    @_rule
     def region(self, block: Block, *ops: Any) -> Block:
         for name in self.scopes.pop()[1]:
             del self.names[name]
         return block
 
+    @_rule
     def block_args(self, *args: Any) -> Any:
         return [a for a in args if a is not None]
 
+    @_rule
     def block_arg(self, name: Token, type: Token) -> Any:
         return name, self.type(type)
 
@@ -335,6 +375,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
             known = self.memo["loc"][str(token)] = self.inside("loc", token)
         return known  # type: ignore[no-any-return]
 
+    @_rule
     def attr_dict(self, *entries: Any) -> dict[str, Any]:
         attrs = dict(entries)
         if len(attrs) != len(entries):
@@ -345,73 +386,97 @@ class _Reader(Transformer):  # type: ignore[type-arg]
             )
         return attrs
 
+    @_rule
     def entry(self, name: Token, value: Any) -> Any:
         return str(name), True if value is None else value
 
+    @_rule
     def true(self) -> bool:
         return True
 
+    @_rule
     def false(self) -> bool:
         return False
 
+    @_rule
     def string(self, token: Token) -> str:
         return _unquote(token)
 
+    @_rule
     def int(self, token: Token) -> Any:
         try:
             return int(token)
         except ValueError:
             raise fail("syntax", f"the integer {token[:20]}... is too long", self.at(token)) from None
 
+    @_rule
     def float(self, token: Token) -> Any:
         if token.startswith("nan:"):
             return struct.unpack("<d", struct.pack("<Q", int(token[4:], 16)))[0]
         return float(token)
 
+    @_rule
     def bits(self, token: Token) -> Any:
         return _Bits(token[5:])
 
+    @_rule
     def list(self, *items: Any) -> Any:
         return tuple(i for i in items if i is not None)
 
+    @_rule
     def complex(self, real: Any, imag: Any) -> Any:
         return _Complex((real, imag))
 
+    @_rule
     def symbol(self, token: Token) -> Symbol:
         return Symbol(_symbol_name(token))
 
+    @_rule
     def resource(self, token: Token) -> Resource:
         return Resource(_unquote(token[9:-1]))
 
+    @_rule
     def type_attr(self, token: Token) -> Any:
         return self.type(token)
 
+    @_rule
     def layout_attr(self, token: Token) -> Layout:
         return self.inside("layout", token)  # type: ignore[no-any-return]
 
+    @_rule
     def alias_attr(self, token: Token) -> Layout:
+        return self.aliased(token)
+
+    def aliased(self, token: Token) -> Layout:
         if token not in self.aliases:
             raise fail("name", f"{token} is not defined", self.at(token))
         return self.aliases[token]
 
+    @_rule
     def word(self, token: Token) -> DType | DimLike:
-        return dtype(token) if is_dtype(token) else symbol(str(token))
+        return _word(token)
 
+    @_rule
     def unknown(self) -> DimLike:
         return UNKNOWN
 
+    @_rule
     def negated(self, token: Token) -> DimLike:
-        return self.dim(self.word(token), token) * -1
+        return self.dim(_word(token), token) * -1
 
+    @_rule
     def add(self, a: Any, b: Any) -> DimLike:
         return self.dim(a) + self.dim(b)
 
+    @_rule
     def sub(self, a: Any, b: Any) -> DimLike:
         return self.dim(a) - self.dim(b)
 
+    @_rule
     def mul(self, a: Any, b: Any) -> DimLike:
         return self.dim(a) * self.dim(b)
 
+    @_rule
     def function(self, name: Token, a: Any, b: Any) -> DimLike:
         return function(str(name), self.dim(a, name), self.dim(b, name))
 
@@ -420,6 +485,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
             raise fail("type", f"the element type {value} cannot stand in a size", self.at(token) if token is not None else None)
         return value
 
+    @_rule
     def tensor_type(self, shape: Token | None, element: Token, layout: Token | None) -> TensorType:
         if not is_dtype(element):
             raise fail(
@@ -428,7 +494,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         dims = [self.shape_dim(d) for d in _split_shape(shape)] if shape is not None else []
         placed = DEFAULT_LAYOUT
         if layout is not None:
-            placed = self.alias_attr(layout) if layout.type == "ALIAS" else self.inside("layout", layout)
+            placed = self.aliased(layout) if layout.type == "ALIAS" else self.inside("layout", layout)
         try:
             return TensorType(dims, dtype(element), placed)
         except ValueError as error:
@@ -437,6 +503,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
     def shape_dim(self, text: str) -> DimLike:
         return int(text) if text.isdigit() else UNKNOWN if text == "?" else self.inside("sum", text)  # type: ignore[no-any-return]
 
+    @_rule
     def layout(self, *entries: Any) -> Layout:
         fields = dict(e for e in entries if e is not None)
         try:
@@ -444,23 +511,29 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         except (TypeError, ValueError) as error:
             raise fail("type", f"malformed layout: {error}", FileLoc(self.file, implicit=True)) from None
 
+    @_rule
     def dims(self, *ranges: Any) -> Any:
         return dict(ranges)
 
+    @_rule
     def dim_range(self, name: Token, low: Token, high: Token | None = None) -> Any:
         return str(name), (int(low), int(high) if high is not None else None)
 
+    @_rule
     def loc(self, place: FileLoc) -> Loc:
         return place
 
+    @_rule
     def fused_loc(self, *places: FileLoc) -> Loc:
         return FusedLoc(places)
 
+    @_rule
     def place(self, scope: Token | None, file: Token, line: Token, col: Token, caller: FileLoc | None) -> FileLoc:
         return FileLoc(_unquote(file), int(line), int(col), _unquote(scope) if scope is not None else "", caller)
 
     # --- constants ---
 
+    @_rule
     def dense_text(self, token: Token) -> _DenseText:
         return _DenseText(token)
 
@@ -473,11 +546,16 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         except (ValueError, TypeError, OverflowError, struct.error) as error:
             raise fail("attr", f"the constant does not fit {out[0]}: {error}", self.at(token)) from None
 
+    @_rule
     def dense(self, value: Any) -> Any:
         return bytes.fromhex(value[1:-1]) if isinstance(value, Token) else value
 
 
 _TYPES = re.compile(r"tensor<(?:[^<>]|<[^<>]*>)*>|token\b")
+
+
+def _word(token: Token) -> DType | DimLike:
+    return dtype(token) if is_dtype(token) else symbol(str(token))
 
 
 class _Bits(str):
