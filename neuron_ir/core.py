@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from neuron_ir.diagnostics import IRError, fail
-from neuron_ir.dims import DimLike, Range
+from neuron_ir.dims import Dim, DimLike, Range, evaluate
 from neuron_ir.locations import UNKNOWN_LOC, Loc
 from neuron_ir.types import TensorType, Type
 
@@ -418,46 +418,54 @@ class Module:
     __repr__ = text
 
 
-def clone_func(func: Func, type_map: Callable[[Type], Type] | None = None) -> Func:
-    """A copy of a function, with each type passed through ``type_map``."""
-    retype = type_map or (lambda t: t)
-    copy = Func(func.name, [retype(a.type) for a in func.args], [retype(t) for t in func.result_types], func.loc)
+def clone_func(func: Func, sizes: Mapping[str, DimLike] | None = None) -> Func:
+    """A copy of a function, with the symbols in its types and attributes replaced by ``sizes``."""
+    copy = Func(func.name, [_sized(a.type, sizes) for a in func.args], [_sized(t, sizes) for t in func.result_types], func.loc)
     copy.arg_attrs, copy.result_attrs = [dict(a) for a in func.arg_attrs], [dict(a) for a in func.result_attrs]
-    copy.dims, copy.attrs = dict(func.dims), dict(func.attrs)
+    copy.dims = {name: bounds for name, bounds in func.dims.items() if name not in (sizes or ())}
+    copy.attrs = dict(func.attrs)
     mapping: dict[Value, Value] = {}
     for old, new in zip(func.args, copy.args, strict=True):
         new.name = old.name
         mapping[old] = new
-    clone_ops(func.body, copy.body, mapping, type_map)
+    clone_ops(func.body, copy.body, mapping, sizes)
     return copy
 
 
-def clone_block(block: Block, mapping: dict[Value, Value], type_map: Callable[[Type], Type] | None = None) -> Block:
+def clone_block(block: Block, mapping: dict[Value, Value], sizes: Mapping[str, DimLike] | None = None) -> Block:
     """A copy of a block. ``mapping`` maps values from outside (others stay as they are) and is extended with the block's own."""
-    retype = type_map or (lambda t: t)
-    copy = Block([retype(a.type) for a in block.args], [a.name for a in block.args])
+    copy = Block([_sized(a.type, sizes) for a in block.args], [a.name for a in block.args])
     mapping.update(zip(block.args, copy.args, strict=True))
-    clone_ops(block, copy, mapping, type_map)
+    clone_ops(block, copy, mapping, sizes)
     return copy
 
 
-def clone_ops(source: Block, target: Block, mapping: dict[Value, Value], type_map: Callable[[Type], Type] | None = None) -> None:
+def clone_ops(source: Block, target: Block, mapping: dict[Value, Value], sizes: Mapping[str, DimLike] | None = None) -> None:
     """Append copies of all ops of ``source`` to ``target``."""
     for op in source.ops:
-        target.append(clone_op(op, mapping, type_map))
+        target.append(clone_op(op, mapping, sizes))
 
 
-def clone_op(op: Op, mapping: dict[Value, Value], type_map: Callable[[Type], Type] | None = None) -> Op:
+def clone_op(op: Op, mapping: dict[Value, Value], sizes: Mapping[str, DimLike] | None = None) -> Op:
     """A copy of one op (with its regions), not yet in a block; its results are added to ``mapping``."""
-    types = [r.type if type_map is None else type_map(r.type) for r in op.results]
-    regions = [clone_block(r, mapping, type_map) for r in op.regions]
-    copy = type(op)([mapping.get(v, v) for v in op.operands], types, dict(op.attrs), regions, op.loc)
+    types = [r.type if sizes is None else _sized(r.type, sizes) for r in op.results]
+    attrs = dict(op.attrs) if sizes is None else {name: _sized(value, sizes) for name, value in op.attrs.items()}
+    regions = [clone_block(r, mapping, sizes) for r in op.regions]
+    copy = type(op)([mapping.get(v, v) for v in op.operands], types, attrs, regions, op.loc)
     for old, new in zip(op.results, copy.results, strict=True):
         new.name = old.name
         mapping[old] = new
     return copy
 
 
-def is_static(type: Type) -> bool:
-    """Whether a type has no symbolic or unknown dim."""
-    return not isinstance(type, TensorType) or type.is_static
+def _sized(item: Any, sizes: Mapping[str, DimLike] | None) -> Any:
+    """A type or attribute with its symbols replaced."""
+    if sizes is None:
+        return item
+    if isinstance(item, TensorType):
+        return item.specialise(sizes)
+    if isinstance(item, Dim):
+        return evaluate(item, sizes)
+    if isinstance(item, tuple):
+        return tuple(_sized(part, sizes) for part in item)
+    return item
