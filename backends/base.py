@@ -1,0 +1,49 @@
+"""Backends by name, and what each one gives: a compiled program that is called like a function."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Protocol
+
+from neuron_ir.core import Module
+from neuron_ir.diagnostics import fail, nearest
+
+__all__ = ["Backend", "Program", "TARGETS", "compile"]
+
+TARGETS = {"reference": "neuron_ir.backends.jax_cpu"}
+
+
+class Program(Protocol):
+    """A compiled program. Call it with the program's user inputs."""
+
+    module: Module
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class Backend(Protocol):
+    """What a backend's module offers."""
+
+    def compile_module(self, module: Module, **options: Any) -> Program: ...
+
+
+def backend(target: str) -> Backend:
+    """The backend for a target's name; raises :class:`IRError` naming the nearest one where there is none."""
+    if target not in TARGETS:
+        raise fail("pass", f"there is no target {target!r}{nearest(target, TARGETS)}; known: {', '.join(TARGETS)}")
+    return import_module(TARGETS[target])  # type: ignore[return-value]
+
+
+def compile(module: Module, target: str = "reference", **options: Any) -> Program:
+    """Compile a module for a target. The result takes the program's user inputs and gives its user outputs.
+
+    Inputs are NumPy, torch or JAX arrays, positional in the program's order or by name; outputs come in the same kind of array.
+    Weights are bound and shared with the module, never copied. Buffers that the program updates keep their new values in the compiled
+    program (``program.state``) from call to call. Options are the backend's own; see :func:`neuron_ir.backends.jax_cpu.compile_module`.
+
+    >>> import numpy, neuron_ir
+    >>> m = neuron_ir.parse("func @main(%x: tensor<3xf32>) -> tensor<3xf32> { %y = neuron.add(%x, %x) : tensor<3xf32> func.return(%y) }")
+    >>> neuron_ir.compile(m)(numpy.float32([1, 2, 3]))
+    array([2., 4., 6.], dtype=float32)
+    """
+    return backend(target).compile_module(module, **options)
