@@ -1,0 +1,65 @@
+"""The one home of private torch names, with the versions on which they were tried.
+
+Everything here was run on torch 2.13. `check()` imports every name and says in one sentence which
+one is missing, so that a wrong torch version fails at start-up and not in the middle of an import.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any
+
+TRIED = ("2.13",)
+
+_NAMES: dict[str, tuple[str, str]] = {
+    "CustomDecompTable": ("torch.export.decomp_utils", "CustomDecompTable"),
+    "decomposition_table": ("torch._decomp", "decomposition_table"),
+    "FakeTensor": ("torch._subclasses.fake_tensor", "FakeTensor"),
+    "FakeTensorMode": ("torch._subclasses.fake_tensor", "FakeTensorMode"),
+    "unset_fake_temporarily": ("torch._subclasses.fake_tensor", "unset_fake_temporarily"),
+    "HigherOrderOperator": ("torch._ops", "HigherOrderOperator"),
+    "OpOverload": ("torch._ops", "OpOverload"),
+    "OpOverloadPacket": ("torch._ops", "OpOverloadPacket"),
+    "aot_export_joint_simple": ("torch._functorch.aot_autograd", "aot_export_joint_simple"),
+    "aot_export_module": ("torch._functorch.aot_autograd", "aot_export_module"),
+    "aot_module_simplified": ("torch._functorch.aot_autograd", "aot_module_simplified"),
+    "has_kernel": ("torch._C", "_dispatch_has_kernel_for_dispatch_key"),
+    "make_boxed_func": ("functorch.compile", "make_boxed_func"),
+}
+
+
+@cache
+def get(name: str) -> Any:
+    """Give the private torch object called `name`; raises ImportError with the torch versions that work."""
+    module_name, attribute = _NAMES[name]
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ImportError(_complaint(f"{module_name}.{attribute} is missing")) from error
+
+
+def check() -> None:
+    """Import torch and every private name used; raise one ImportError that lists all that are missing."""
+    missing = []
+    for name, (module_name, attribute) in _NAMES.items():
+        try:
+            get(name)
+        except ImportError:
+            missing.append(f"{module_name}.{attribute}")
+    if missing:
+        raise ImportError(_complaint(f"missing: {', '.join(missing)}"))
+
+
+def is_composite(op: Any) -> bool:
+    """True for an OpOverload that torch itself writes in terms of other operations (CompositeImplicitAutograd)."""
+    return bool(get("has_kernel")(op.name(), "CompositeImplicitAutograd"))
+
+
+def _complaint(what: str) -> str:
+    try:
+        version = importlib.import_module("torch").__version__
+    except ImportError:
+        return "the torch front end needs torch, which is not installed: pip install 'neuron-ir[torch]'"
+    tried = ", ".join(TRIED)
+    return f"the torch front end was made for torch {tried} and found torch {version}: {what}"

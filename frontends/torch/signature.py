@@ -1,0 +1,192 @@
+"""A plain description of what an exported program takes, gives, and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+PARAMETER = "parameter"
+BUFFER = "buffer"
+CONSTANT = "constant"
+INPUT = "input"
+OUTPUT = "output"
+MUTATED_BUFFER = "mutated_buffer"
+MUTATED_INPUT = "mutated_input"
+MUTATED_PARAMETER = "mutated_parameter"
+GRADIENT = "gradient"
+LOSS = "loss"
+TOKEN = "token"
+OBJECT = "object"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInput:
+    """One input of the graph, in order.
+
+    `name` is the placeholder's name. `target` is the weight's name (`layers.0.weight`) for parameters,
+    buffers and constants, and the dotted path in the call (`x`, `cache.keys.0`) for user inputs.
+    `value` is the fixed Python value of an input that is no tensor (`is_fixed`), which the graph has built in.
+    """
+
+    kind: str
+    name: str
+    target: str
+    persistent: bool = True
+    is_fixed: bool = False
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOutput:
+    """One output of the graph, in order.
+
+    `name` is the node that gives the value, empty for a Python value or None (`is_fixed`, then `value` is it).
+    `target` is the buffer, parameter or user input that the value is written back to, else empty.
+    """
+
+    kind: str
+    name: str
+    target: str = ""
+    is_fixed: bool = False
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSignature:
+    """Inputs and outputs in graph order, the weights by name, and the trees of the user's call.
+
+    `weights` holds the tensors themselves, never copies: two names of a tied weight give tensors on one storage
+    (see `storage_groups`). `in_tree` and `out_tree` are torch pytree specs of `(args, kwargs)` and of the result;
+    their leaves are the user inputs and the user outputs, in order, None and Python numbers included.
+    """
+
+    inputs: tuple[ProgramInput, ...]
+    outputs: tuple[ProgramOutput, ...]
+    weights: Mapping[str, torch.Tensor]
+    in_tree: Any = None
+    out_tree: Any = None
+
+    @property
+    def user_inputs(self) -> tuple[ProgramInput, ...]:
+        return tuple(i for i in self.inputs if i.kind == INPUT)
+
+    @property
+    def user_outputs(self) -> tuple[ProgramOutput, ...]:
+        return tuple(o for o in self.outputs if o.kind in (OUTPUT, LOSS, GRADIENT))
+
+    @property
+    def bound_inputs(self) -> tuple[ProgramInput, ...]:
+        """Parameters, buffers and constants: the inputs that `weights` binds."""
+        return tuple(i for i in self.inputs if i.kind in (PARAMETER, BUFFER, CONSTANT))
+
+    @property
+    def mutations(self) -> tuple[ProgramOutput, ...]:
+        return tuple(o for o in self.outputs if o.kind in (MUTATED_BUFFER, MUTATED_INPUT, MUTATED_PARAMETER))
+
+
+def read_signature(program: ExportedProgram) -> ProgramSignature:
+    """Describe an exported program. Raises ValueError when a weight that the graph reads has no data."""
+    graph_signature = program.graph_signature
+    paths = iter(_input_paths(program))
+    inputs = tuple(_read_input(spec, paths) for spec in graph_signature.input_specs)
+    outputs = tuple(_read_output(spec) for spec in graph_signature.output_specs)
+    weights = {i.target: _find_weight(program, i) for i in inputs if i.kind in (PARAMETER, BUFFER, CONSTANT)}
+    call = program.call_spec
+    return ProgramSignature(inputs, outputs, weights, call.in_spec, call.out_spec)
+
+
+def storage_groups(weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Map each weight's name to the first name with the same storage, offset, shape, strides and dtype.
+
+    Tied weights (`lm_head.weight` and `wte.weight`) fall together; distinct views of one storage do not.
+    """
+    first: dict[Any, str] = {}
+    groups = {}
+    for name, tensor in weights.items():
+        key: Any
+        if tensor.numel():
+            key = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride())
+            key = (*key, tensor.dtype, str(tensor.device))
+        else:
+            key = name
+        groups[name] = first.setdefault(key, name)
+    return groups
+
+
+def _read_input(spec: Any, paths: Any) -> ProgramInput:
+    kind = spec.kind.name
+    name = spec.arg.name
+    if kind == "USER_INPUT":
+        path = next(paths, name)
+        fixed = type(spec.arg).__name__ == "ConstantArgument"
+        return ProgramInput(INPUT, name, path, True, fixed, spec.arg.value if fixed else None)
+    if kind == "PARAMETER":
+        return ProgramInput(PARAMETER, name, spec.target)
+    if kind == "BUFFER":
+        return ProgramInput(BUFFER, name, spec.target, bool(spec.persistent))
+    if kind == "CONSTANT_TENSOR":
+        return ProgramInput(CONSTANT, name, spec.target, False)
+    if kind == "TOKEN":
+        return ProgramInput(TOKEN, name, "")
+    if kind == "CUSTOM_OBJ":
+        return ProgramInput(OBJECT, name, spec.target or "")
+    raise ValueError(f"input {name!r} has the unknown kind {kind}")
+
+
+_OUTPUT_KINDS = {
+    "USER_OUTPUT": OUTPUT,
+    "LOSS_OUTPUT": LOSS,
+    "BUFFER_MUTATION": MUTATED_BUFFER,
+    "PARAMETER_MUTATION": MUTATED_PARAMETER,
+    "USER_INPUT_MUTATION": MUTATED_INPUT,
+    "GRADIENT_TO_PARAMETER": GRADIENT,
+    "GRADIENT_TO_USER_INPUT": GRADIENT,
+    "TOKEN": TOKEN,
+}
+
+
+def _read_output(spec: Any) -> ProgramOutput:
+    kind = _OUTPUT_KINDS.get(spec.kind.name)
+    if kind is None:
+        raise ValueError(f"output {spec.arg.name!r} has the unknown kind {spec.kind.name}")
+    if type(spec.arg).__name__ == "ConstantArgument":
+        return ProgramOutput(kind, "", spec.target or "", True, spec.arg.value)
+    return ProgramOutput(kind, spec.arg.name, spec.target or "")
+
+
+def _find_weight(program: ExportedProgram, entry: ProgramInput) -> torch.Tensor:
+    """Persistent weights are in the state dict; constants and non-persistent buffers are in `constants`."""
+    for place in (program.state_dict, program.constants):
+        tensor = place.get(entry.target)
+        if tensor is not None:
+            return tensor
+    raise ValueError(f"the exported program has no data for {entry.kind} {entry.target!r}")
+
+
+def _input_paths(program: ExportedProgram) -> list[str]:
+    """Dotted paths of the user inputs: positional ones by the placeholder's name, keyword ones by their key."""
+    from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
+
+    names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    spec = program.call_spec.in_spec
+    if spec is None or spec.num_leaves != len(names):
+        return names
+    leaves, _ = tree_flatten_with_path(tree_unflatten(names, spec))
+    paths = []
+    for path, name in leaves:
+        parts = [str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path]
+        is_plain = len(parts) == 2
+        paths.append(
+            name if is_plain else f"{_stem(name, len(parts) - 2)}.{'.'.join(parts[2:])}" if parts[0] == "0" else ".".join(parts[1:])
+        )
+    return paths
+
+
+def _stem(name: str, depth: int) -> str:
+    """`cache_keys_0` at depth 2 gives `cache`: torch names a nested placeholder by joining the path with `_`."""
+    return name.rsplit("_", depth)[0]
