@@ -36,15 +36,27 @@ if TYPE_CHECKING:
     from neuron_ir.backends.base import compile as compile
     from neuron_ir.backends.jax_cpu import bisect as bisect
     from neuron_ir.builder import Builder as Builder
-    from neuron_ir.core import Block as Block, Func as Func, Module as Module, Op as Op, Value as Value
-    from neuron_ir.diagnostics import Diagnostic as Diagnostic, IRError as IRError
-    from neuron_ir.dims import Dim as Dim, symbol as symbol
-    from neuron_ir.dtypes import DType as DType, dtype as dtype
-    from neuron_ir.frontends.jax import from_jax as from_jax, from_stablehlo as from_stablehlo, to_stablehlo as to_stablehlo
+    from neuron_ir.core import Block as Block
+    from neuron_ir.core import Func as Func
+    from neuron_ir.core import Module as Module
+    from neuron_ir.core import Op as Op
+    from neuron_ir.core import Value as Value
+    from neuron_ir.diagnostics import Diagnostic as Diagnostic
+    from neuron_ir.diagnostics import IRError as IRError
+    from neuron_ir.dims import Dim as Dim
+    from neuron_ir.dims import symbol as symbol
+    from neuron_ir.dtypes import DType as DType
+    from neuron_ir.dtypes import dtype as dtype
+    from neuron_ir.frontends.jax import from_jax as from_jax
+    from neuron_ir.frontends.jax import from_stablehlo as from_stablehlo
+    from neuron_ir.frontends.jax import to_stablehlo as to_stablehlo
     from neuron_ir.frontends.torch import from_torch as from_torch
     from neuron_ir.parser import parse as parse
-    from neuron_ir.passmanager import Pass as Pass, run_passes as run_passes
-    from neuron_ir.types import Layout as Layout, TensorType as TensorType, tensor as tensor
+    from neuron_ir.passmanager import Pass as Pass
+    from neuron_ir.passmanager import run_passes as run_passes
+    from neuron_ir.types import Layout as Layout
+    from neuron_ir.types import TensorType as TensorType
+    from neuron_ir.types import tensor as tensor
     from neuron_ir.weights import load as load
 
 

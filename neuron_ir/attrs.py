@@ -66,7 +66,7 @@ class Dense:
 
     @property
     def is_splat(self) -> bool:
-        return len(self.data) == self.dtype.numpy.itemsize
+        return bool(len(self.data) == self.dtype.numpy.itemsize)
 
     @property
     def array(self) -> Any:
@@ -109,8 +109,8 @@ def print_float(x: float) -> str:
 
 
 def print_dense(d: Dense) -> str:
-    """``dense<1.0>`` for splats, nested lists for short constants, ``dense<"hex">`` for the rest. Needs the type to be read back."""
-    if d.is_splat and math.prod(d.shape):
+    """``dense<1.0>`` for splats, nested lists for short constants, ``dense<"hex">`` for the rest; needs its type to be read."""
+    if d.is_splat and 0 not in d.shape:
         return f"dense<{_print_element(d.array.flat[0], d)}>"
     if math.prod(d.shape) > INLINE_ELEMENTS:
         return f'dense<"{d.data.hex()}">'
@@ -161,7 +161,7 @@ def print_attr(value: Any) -> str:
 
 
 def same_attr(a: Any, b: Any) -> bool:
-    """Equality of attributes: same kind and same bits (so 1 differs from true and from 1.0, and 0.0 from -0.0; NaN equals itself)."""
+    """Equality of attributes: same kind and same bits (1 differs from true and from 1.0, 0.0 from -0.0; NaN equals itself)."""
     if type(a) is not type(b):
         return False
     if isinstance(a, float):

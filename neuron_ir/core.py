@@ -1,7 +1,7 @@
 """The IR's objects: ``Module > Func > Block > Op > Value``.
 
-A mutable SSA tree. Control flow is structured, so a region is exactly one :class:`Block`: its arguments and a linked list of ops that
-ends with a terminator. Identity is object identity; names exist only as hints for print.
+A mutable SSA tree. Control flow is structured, so a region is exactly one :class:`Block`: its arguments and a linked list of ops
+that ends with a terminator. Identity is object identity; names exist only as hints for print.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ class Func:
 
     * arguments: ``kind`` (``"input"`` by default, ``"weight"`` or ``"buffer"``), ``name`` (the user's name), ``weight`` (the key in
       ``Module.weights`` bound to it);
-    * results: ``kind`` (``"output"`` by default, or ``"update"``: the new value of the argument whose index is ``updates``), ``name``.
+    * results: ``kind`` (``"output"`` by default, or ``"update"``: the new value of the argument with index ``updates``), ``name``.
     """
 
     __slots__ = ("name", "body", "result_types", "arg_attrs", "result_attrs", "dims", "attrs", "loc", "module")

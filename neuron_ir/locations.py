@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 __all__ = ["FileLoc", "FusedLoc", "Loc", "UNKNOWN_LOC", "fuse_locations"]
 
@@ -13,7 +13,7 @@ def _quote(text: str) -> str:
 
 
 class FileLoc(NamedTuple):
-    """A place in a file; prints ``"model.py":41:13``, ``"blocks.0.attn" at "model.py":41:13`` or, called from elsewhere, ``... from ...``.
+    """A place in a file; prints ``"model.py":41:13``, ``"blocks.0.attn" at "model.py":41:13`` or, with callers, ``... from ...``.
 
     ``line`` and ``col`` count from 1; 0 is unknown. ``scope`` is the module path or name stack. ``implicit`` marks the place of
     an op in ``.nir`` text that names no other: it serves diagnostics and is not printed.
@@ -42,7 +42,10 @@ class FusedLoc(NamedTuple):
 
     places: tuple[FileLoc, ...]
 
-    implicit = False
+    @property
+    def implicit(self) -> bool:
+        """Fused locations are always printed."""
+        return False
 
     def __str__(self) -> str:
         return f"fused[{', '.join(map(str, self.places))}]"
@@ -52,7 +55,7 @@ class FusedLoc(NamedTuple):
         return self.places[0].short
 
 
-Loc = Union[FileLoc, FusedLoc]
+Loc = FileLoc | FusedLoc
 
 UNKNOWN_LOC = FileLoc("<unknown>", implicit=True)
 

@@ -1,7 +1,7 @@
 """What a program means: walks the ops and calls each one's ``jax`` facet (or evaluates its ``expand`` body).
 
-The reference accelerator traces :func:`run` under ``jax.jit``; constant folding and tests call it on arrays. JAX is imported on first
-use. Callers hold 64-bit semantics: run everything inside :func:`x64`.
+The reference accelerator traces :func:`run` under ``jax.jit``; constant folding and tests call it on arrays. JAX is imported on
+first use. Callers hold 64-bit semantics: run everything inside :func:`x64`.
 """
 
 from __future__ import annotations

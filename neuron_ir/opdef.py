@@ -8,17 +8,17 @@
         def infer(self): return self.x.type
         def jax(j, x, *, axis): return j.nn.softmax(x, axis=axis)
 
-Fields (:func:`operand`, :func:`variadic`, :func:`optional`, :func:`attr`, :func:`region`) are given in the order of the text. Facets are
-plain functions in the class body:
+Fields (:func:`operand`, :func:`variadic`, :func:`optional`, :func:`attr`, :func:`region`) are given in the order of the text. Facets
+are plain functions in the class body:
 
 * ``infer(self)`` gives the result type, or a sequence of them. An op whose result type is a free choice (``cast``, ``reshape``,
   ``constant``) has ``check(self)`` instead, which only checks ``self.results``; ``check`` may stand beside ``infer`` too.
-* ``jax(j, *operands, **attrs)`` *is the meaning*. ``j`` offers ``j.np``, ``j.lax``, ``j.nn``, ``j.random`` and friends; operands arrive as JAX
-  arrays (absent optional ones as ``None``, a variadic group spread out); attributes by keyword, defaults filled in; regions by
+* ``jax(j, *operands, **attrs)`` *is the meaning*. ``j`` offers ``j.np``, ``j.lax``, ``j.nn``, ``j.random`` and friends; operands arrive as
+  JAX arrays (absent optional ones as ``None``, a variadic group spread out); attributes by keyword, defaults filled in; regions by
   keyword as functions from arrays to a tuple of arrays; ``out`` (the static result type, or a tuple of them) where the function has
   a parameter of that name. It returns one array, or a tuple for several results.
-* ``expand(b, *operands, **attrs)`` of a composite op builds the same value out of simpler ops with the builder ``b`` and returns the
-  result value(s); ``out`` as above. A composite without ``jax`` takes its meaning from ``expand``.
+* ``expand(b, *operands, **attrs)`` of a composite op builds the same value out of simpler ops with the builder ``b`` and returns
+  the result value(s); ``out`` as above. A composite without ``jax`` takes its meaning from ``expand``.
 * ``cost(self)`` gives a :class:`neuron_ir.cost.Cost` where the default for the op's traits is wrong.
 """
 
@@ -179,7 +179,7 @@ def operand(constraint: frozenset[DType] | None = ANY) -> Value:
 
 
 def optional(constraint: frozenset[DType] | None = ANY) -> Value | None:
-    """Declare an operand that may be absent (``None`` in facets). In the text, an absent one before a present one is listed in ``absent``."""
+    """Declare an operand that may be absent (``None`` in facets). ``absent`` lists those before a present one."""
     return OperandField(constraint, optional=True)  # type: ignore[return-value]
 
 
@@ -189,7 +189,7 @@ def variadic(constraint: frozenset[DType] | None = ANY) -> tuple[Value, ...]:
 
 
 def attr(kind: type[T], default: Any = REQUIRED, choices: Sequence[Any] = ()) -> T:
-    """Declare an attribute. ``kind``: int, float, bool, str, DType, TensorType, Symbol, INTS, DIMS, ...; default ``None``: may be absent."""
+    """Declare an attribute. ``kind``: int, float, bool, str, DType, TensorType, Symbol, INTS, DIMS, ...; default ``None``: optional."""
     resolved: Kind = kind if isinstance(kind, Kind) else _PLAIN[kind]
     return AttrField(resolved, default, tuple(choices))  # type: ignore[return-value]
 
@@ -258,9 +258,9 @@ SPECS: dict[str, OpSpec] = {}
 def op(
     name: str, *, aten: str | Iterable[str] = (), stablehlo: str = "", traits: Iterable[str] = ()
 ) -> Callable[[type[Op]], type[Op]]:
-    """Register the decorated class as the op ``name``. ``aten``: ATen overloads it stands for; ``stablehlo``: its name there where it differs."""
+    """Register the decorated class as the op ``name``. ``aten``: overloads it stands for; ``stablehlo``: its name there."""
 
-    def declare(cls: type[Op]) -> type[Op]:
+    def register(cls: type[Op]) -> type[Op]:
         spec = OpSpec(name, cls, inspect.cleandoc(cls.__doc__ or ""), traits=frozenset(traits), stablehlo=stablehlo)
         spec.aten = (aten,) if isinstance(aten, str) else tuple(aten)
         unknown = spec.traits - TRAITS.keys()
@@ -278,7 +278,13 @@ def op(
         SPECS[name] = spec
         return cls
 
-    return declare
+    return register
+
+
+def declare(name: str, fields: dict[str, Any], *, aten: str | Iterable[str] = (), traits: Iterable[str] = ()) -> None:
+    """Declare an op without a class statement, for tables of ops that differ in little: ``fields`` is the class body."""
+    cls: Any = type(Op)
+    op(name, aten=aten, traits=traits)(cls(name.rpartition(".")[2], (Op,), fields))
 
 
 def _declare_field(cls: type[Op], spec: OpSpec, name: str, value: Any) -> None:

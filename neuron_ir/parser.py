@@ -1,4 +1,4 @@
-"""Neuron IR text to objects. The grammar is ``grammar.lark``; objects are made by callbacks while Lark parses, so there is no tree."""
+"""Neuron IR text to objects. The grammar is ``grammar.lark``; callbacks make the objects while Lark parses: no tree."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def parse_file(path: str | Path) -> Module:
 @lru_cache(maxsize=4096)
 def parse_type(text: str) -> Type:
     """The type that ``text`` describes, for example ``tensor<2xSxf32>``."""
-    return TOKEN if text == "token" else _start("tensor_type", text, "<type>")  # type: ignore[no-any-return]
+    return TOKEN if text == "token" else _start("tensor_type", text, "<type>")
 
 
 @lru_cache(maxsize=4096)
@@ -128,12 +128,34 @@ def _syntax_error(error: UnexpectedInput, origin: _Origin) -> IRError:
     return IRError([Diagnostic("syntax", what + wanted, origin.loc(line, col), source=origin.source(line))])
 
 
-_TERMINALS = {
-    "OP_NAME": "an op", "RESULTS": "results", "OPERANDS": "operands such as (%a, %b)", "ATTRS": "attributes", "OP_TYPES": "': type'",
-    "LOC": "loc(...)", "RBRACE": "'}'", "LBRACE": "'{'", "VALUE": "a %value", "TYPE": "a type", "SYMBOL": "an @name", "NAME": "a name",
-    "INT": "an integer", "FLOAT": "a float", "STRING": "a string", "LPAR": "'('", "RPAR": "')'", "COMMA": "','", "COLON": "':'",
-    "EQUAL": "'='", "RSQB": "']'", "LSQB": "'['", "MODULE": "'module'", "FUNC": "'func'", "DIMS": "[dims]", "CIRCUMFLEX": "'^'",
-}  # fmt: skip
+_TERMINALS = {  # as messages name them
+    "OP_NAME": "an op",
+    "RESULTS": "results",
+    "OPERANDS": "operands such as (%a, %b)",
+    "ATTRS": "attributes",
+    "OP_TYPES": "': type'",
+    "LOC": "loc(...)",
+    "RBRACE": "'}'",
+    "LBRACE": "'{'",
+    "VALUE": "a %value",
+    "TYPE": "a type",
+    "SYMBOL": "an @name",
+    "NAME": "a name",
+    "INT": "an integer",
+    "FLOAT": "a float",
+    "STRING": "a string",
+    "LPAR": "'('",
+    "RPAR": "')'",
+    "COMMA": "','",
+    "COLON": "':'",
+    "EQUAL": "'='",
+    "RSQB": "']'",
+    "LSQB": "'['",
+    "MODULE": "'module'",
+    "FUNC": "'func'",
+    "DIMS": "[dims]",
+    "CIRCUMFLEX": "'^'",
+}
 
 
 def _check_nesting(text: str, file: str) -> None:
@@ -367,7 +389,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         known = self.memo["types"].get(token)
         if known is None:
             known = self.memo["types"][str(token)] = tuple(self.type(t) for t in _TYPES.findall(token))
-        return known  # type: ignore[no-any-return]
+        return known
 
     def loc_(self, token: Token) -> Loc:
         known = self.memo["loc"].get(token)
@@ -465,19 +487,19 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         return self.dim(_word(token), token) * -1
 
     @_rule
-    def add(self, a: Any, b: Any) -> DimLike:
+    def add(self, a: Any, b: Any) -> Any:
         return self.dim(a) + self.dim(b)
 
     @_rule
-    def sub(self, a: Any, b: Any) -> DimLike:
+    def sub(self, a: Any, b: Any) -> Any:
         return self.dim(a) - self.dim(b)
 
     @_rule
-    def mul(self, a: Any, b: Any) -> DimLike:
+    def mul(self, a: Any, b: Any) -> Any:
         return self.dim(a) * self.dim(b)
 
     @_rule
-    def function(self, name: Token, a: Any, b: Any) -> DimLike:
+    def function(self, name: Token, a: Any, b: Any) -> Any:
         return function(str(name), self.dim(a, name), self.dim(b, name))
 
     def dim(self, value: Any, token: Token | None = None) -> Any:
@@ -501,7 +523,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
             raise fail("type", str(error), self.at(element)) from None
 
     def shape_dim(self, text: str) -> DimLike:
-        return int(text) if text.isdigit() else UNKNOWN if text == "?" else self.inside("sum", text)  # type: ignore[no-any-return]
+        return int(text) if text.isdigit() else UNKNOWN if text == "?" else self.inside("sum", text)
 
     @_rule
     def layout(self, *entries: Any) -> Layout:
