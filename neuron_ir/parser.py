@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 import threading
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput
 from lark.exceptions import VisitError
 
 from neuron_ir.attrs import Dense, Resource, Symbol, same_attr
-from neuron_ir.core import IR_VERSION, Block, Func, Module, Op, bulk
+from neuron_ir.core import IR_VERSION, Block, Func, Module, bulk
 from neuron_ir.diagnostics import Diagnostic, IRError, fail, nearest
 from neuron_ir.dims import UNKNOWN, DimLike, function, symbol
 from neuron_ir.dtypes import DType, all_dtypes, dtype, is_dtype
+from neuron_ir.literals import Bits, Complex, dense_from
 from neuron_ir.locations import FileLoc, FusedLoc, Loc
 from neuron_ir.opdef import OpSpec
 from neuron_ir.registry import all_ops, load_dialects, op_spec
@@ -439,7 +439,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
 
     @_rule
     def bits(self, token: Token) -> Any:
-        return _Bits(token[5:])
+        return Bits(token[5:])
 
     @_rule
     def list(self, *items: Any) -> Any:
@@ -447,7 +447,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
 
     @_rule
     def complex(self, real: Any, imag: Any) -> Any:
-        return _Complex((real, imag))
+        return Complex((real, imag))
 
     @_rule
     def symbol(self, token: Token) -> Symbol:
@@ -564,7 +564,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         if len(out) != 1 or not isinstance(out[0], TensorType) or not out[0].is_static:
             raise fail("attr", "a dense constant needs one result of a static tensor type", self.at(token))
         try:
-            return _dense(self.inside("dense", text), out[0])
+            return dense_from(self.inside("dense", text), out[0])
         except (ValueError, TypeError, OverflowError, struct.error) as error:
             raise fail("attr", f"the constant does not fit {out[0]}: {error}", self.at(token)) from None
 
@@ -578,14 +578,6 @@ _TYPES = re.compile(r"tensor<(?:[^<>]|<[^<>]*>)*>|token\b")
 
 def _word(token: Token) -> DType | DimLike:
     return dtype(token) if is_dtype(token) else symbol(str(token))
-
-
-class _Bits(str):
-    """A float given by its bits, in hexadecimal."""
-
-
-class _Complex(tuple):  # type: ignore[type-arg]
-    """Real and imaginary part."""
 
 
 def _symbol_name(token: str) -> str:
@@ -603,59 +595,3 @@ def _split_shape(text: str) -> list[str]:
 
 
 _SHAPE_DIMS = re.compile(r"(\d+|\?|[A-Za-wyz_][A-Za-wyz_0-9]*|\((?:[^()]|\([^()]*\))*\))x")
-
-
-def _dense(value: Any, type: TensorType) -> Dense:
-    shape = tuple(d for d in type.shape if isinstance(d, int))
-    if isinstance(value, bytes):
-        return Dense(type.dtype, shape, value)
-    encode = _encoder(type.dtype)
-    if not isinstance(value, tuple) or isinstance(value, _Complex):
-        return Dense(type.dtype, shape, encode(value))
-    flat: list[bytes] = []
-    _flatten(value, shape, encode, flat)
-    return Dense(type.dtype, shape, b"".join(flat))
-
-
-def _flatten(value: Any, shape: tuple[int, ...], encode: Callable[[Any], bytes], flat: list[bytes]) -> None:
-    is_list = isinstance(value, tuple) and not isinstance(value, _Complex)
-    if is_list != bool(shape) or is_list and len(value) != shape[0]:
-        raise ValueError(f"its nesting is not {'x'.join(map(str, shape)) or 'a scalar'}")
-    if not is_list:
-        flat.append(encode(value))
-        return
-    for item in value:
-        _flatten(item, shape[1:], encode, flat)
-
-
-def _encoder(element: DType) -> Callable[[Any], bytes]:
-    """A function from a parsed number to the bytes of one element; refuses numbers of the wrong kind or out of range."""
-    import numpy
-
-    np_dtype = element.numpy
-
-    def real(x: Any, real_dtype: Any) -> bytes:
-        if isinstance(x, _Bits):
-            return bytes.fromhex(x)[::-1]
-        if isinstance(x, bool) or not isinstance(x, int | float):
-            raise ValueError(f"{x!r} is not a {element} number")
-        with numpy.errstate(over="ignore"):
-            return numpy.asarray(x, numpy.float64).astype(real_dtype).tobytes()
-
-    if element.kind == "bool":
-        return lambda x: bytes([_checked(x, isinstance(x, bool), element)])
-    if element.is_integer:
-        low = -(2 ** (element.bits - 1)) if element.kind == "int" else 0
-        high = low + 2**element.bits - 1
-        return lambda x: numpy.asarray(
-            _checked(x, isinstance(x, int) and not isinstance(x, bool) and low <= x <= high, element)
-        ).astype(np_dtype).tobytes()  # fmt: skip
-    if element.is_complex:
-        return lambda x: b"".join(real(p, element.real.numpy) for p in _checked(x, isinstance(x, _Complex), element))
-    return lambda x: real(x, np_dtype)
-
-
-def _checked(x: Any, fine: bool, element: DType) -> Any:
-    if not fine:
-        raise ValueError(f"{x!r} is not a value of {element}")
-    return x
