@@ -13,7 +13,7 @@ from typing import Any
 from neuron_ir.dialects.neuron.shapes import merged
 from neuron_ir.dtypes import BOOL as BOOL_DTYPE
 from neuron_ir.dtypes import dtype
-from neuron_ir.opdef import ANY, BOOL, COMPLEX, INT, Op, attr, op, operand
+from neuron_ir.opdef import ANY, BOOL, COMPLEX, INT, Op, attr, declare, op, operand
 from neuron_ir.opdef import FLOAT as STORED_FLOAT
 from neuron_ir.types import TensorType
 
@@ -37,7 +37,7 @@ def _family(
     name: str, fields: str, types: frozenset[Any], doc: str, jax: Callable[..., Any], infer: Any, traits: Any, aten: Any
 ) -> None:
     body = {"__doc__": doc, **{f: operand(types) for f in fields}, "infer": infer, "jax": staticmethod(jax)}
-    op(f"neuron.{name}", traits=["elementwise", *traits], aten=aten)(type(Op)(name, (Op,), body))
+    declare(f"neuron.{name}", body, traits=["elementwise", *traits], aten=aten)
 
 
 def unary(name: str, types: frozenset[Any], doc: str, jax: Callable[..., Any], aten: Any = ()) -> None:
@@ -141,8 +141,8 @@ binary(
 )  # fmt: skip
 binary(
     "floor_divide", REAL,
-    "``floor(a / b)`` of the exact quotient. Integers by zero give -1 (all ones). Floats as C's fmod makes it exact: by zero ``a / b``; "
-    "a zero result has the sign of the quotient.",
+    "``floor(a / b)`` of the exact quotient. Integers by zero give -1 (all ones). Floats by zero give ``a / b``; a zero "
+    "result has the sign of the quotient.",
     _floor_divide,
 )  # fmt: skip
 binary(
@@ -152,22 +152,22 @@ binary(
 )  # fmt: skip
 binary(
     "remainder_floor", REAL,
-    "``a - b * floor(a / b)`` with the sign of ``b`` (Python's ``%``); a zero keeps the sign of ``a``. By zero: ``a`` for integers, "
-    "NaN for floats.",
+    "``a - b * floor(a / b)`` with the sign of ``b`` (Python's ``%``); a zero keeps the sign of ``a``. By zero: ``a`` for "
+    "integers, NaN for floats.",
     _remainder_floor, aten="remainder.Tensor",
 )  # fmt: skip
 binary(
     "power", NUMERIC,
-    "``a ** b``. Integers wrap; a negative integer exponent gives the truncated inverse (1 for 1, +-1 for -1, else 0). ``x ** 0`` and "
-    "``1 ** y`` are 1, NaN included.",
+    "``a ** b``. Integers wrap; a negative integer exponent gives the truncated inverse (1 for 1, +-1 for -1, else 0). "
+    "``x ** 0`` and ``1 ** y`` are 1, NaN included.",
     _power,
 )  # fmt: skip
 binary(
-    "maximum", WITHOUT_TF32, "The larger; NaN if either is NaN; +0 above -0; complex: by real part, then imaginary part; bool: or.",
+    "maximum", WITHOUT_TF32, "The larger; NaN if either is NaN; +0 above -0; complex: by real, then imaginary part; bool: or.",
     lambda j, a, b: j.lax.max(a, b), aten="maximum.default",
 )  # fmt: skip
 binary(
-    "minimum", WITHOUT_TF32, "The smaller; NaN if either is NaN; -0 below +0; complex: by real part, then imaginary part; bool: and.",
+    "minimum", WITHOUT_TF32, "The smaller; NaN if either is NaN; -0 below +0; complex: by real, then imaginary part; bool: and.",
     lambda j, a, b: j.lax.min(a, b), aten="minimum.default",
 )  # fmt: skip
 binary(
@@ -256,28 +256,23 @@ unary("atanh", TRANSCENDENTAL, "The inverse hyperbolic tangent; NaN outside [-1,
 # --- bits and logic ---------------------------------------------------------------------------------------------------
 
 
-def _shift(j, shift, a, b):
-    """A count of the width or more shifts everything out; counts are read as unsigned."""
-    return shift(a, b)
-
-
 binary("and", LOGICAL, "Bitwise (bool: logical) and.", lambda j, a, b: a & b, ("bitwise_and.Tensor", "logical_and.default"), True)
 binary("or", LOGICAL, "Bitwise (bool: logical) or.", lambda j, a, b: a | b, ("bitwise_or.Tensor", "logical_or.default"), True)
 binary("xor", LOGICAL, "Bitwise (bool: logical) exclusive or.", lambda j, a, b: a ^ b, "bitwise_xor.Tensor", True)
 unary("not", LOGICAL, "Bitwise (bool: logical) negation.", lambda j, x: ~x, "bitwise_not.default")
 binary(
     "shift_left", INT, "``a`` shifted left by ``b`` bits; 0 where ``b`` is negative or not below the width.",
-    lambda j, a, b: _shift(j, j.lax.shift_left, a, b), aten="bitwise_left_shift.Tensor",
+    lambda j, a, b: j.lax.shift_left(a, b), aten="bitwise_left_shift.Tensor",
 )  # fmt: skip
 binary(
     "shift_right_arithmetic", INT,
-    "``a`` shifted right by ``b`` bits, filled with copies of the top bit, also of unsigned integers; all copies where ``b`` is negative "
-    "or not below the width.",
-    lambda j, a, b: _shift(j, j.lax.shift_right_arithmetic, a, b),
+    "``a`` shifted right by ``b`` bits, filled with copies of the top bit, also of unsigned integers; all copies where ``b`` is "
+    "negative or not below the width.",
+    lambda j, a, b: j.lax.shift_right_arithmetic(a, b),
 )  # fmt: skip
 binary(
-    "shift_right_logical", INT, "``a`` shifted right by ``b`` bits, filled with zeros; 0 where ``b`` is negative or not below the width.",
-    lambda j, a, b: _shift(j, j.lax.shift_right_logical, a, b),
+    "shift_right_logical", INT, "``a`` shifted right by ``b`` bits, filled with zeros; 0 where ``b`` is negative or too large.",
+    lambda j, a, b: j.lax.shift_right_logical(a, b),
 )  # fmt: skip
 unary("popcnt", INT, "The number of one bits.", lambda j, x: j.lax.population_count(x))
 unary("count_leading_zeros", INT, "The number of zero bits above the highest one bit; the width for 0.", lambda j, x: j.lax.clz(x))

@@ -10,7 +10,7 @@ from neuron_ir.types import TensorType
 
 
 def differ(a: DimLike, b: DimLike) -> bool:
-    """Whether two sizes are certainly different: their difference is a number other than 0, or a sum of one sign that cannot vanish."""
+    """Whether two sizes are certainly different: their difference is a number other than 0, or a sum that cannot vanish."""
     if a is UNKNOWN or b is UNKNOWN or a is b:
         return False
     difference = a - b
