@@ -204,7 +204,11 @@ class CrashReproducer(Instrument):
         raised = error.__cause__ or error
         trace = "".join(traceback.format_exception(raised))
         command = f"neuron-opt --run-reproducer {shlex.quote(str(self.folder))}"
-        files = {"input.nir": self.input, "reproducer.json": json.dumps(record, indent=2) + "\n", "error.txt": f"{error}\n\n{trace}"}
+        files = {
+            "input.nir": self.input,
+            "reproducer.json": json.dumps(record, indent=2) + "\n",
+            "error.txt": f"{error}\n\n{trace}",
+        }
         for name, text in {**files, "command.txt": command + "\n"}.items():
             write_whole(self.folder / name, text, make_folder=True)
         last = error.diagnostics[-1]

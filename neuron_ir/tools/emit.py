@@ -1,0 +1,24 @@
+"""The output forms of ``neuron-opt`` and ``neuron-translate``."""
+
+from __future__ import annotations
+
+from neuron_ir.core import Module
+
+__all__ = ["emit"]
+
+
+def emit(module: Module, form: str, locations: bool = True) -> str:
+    """The module as ``nir``, ``generic``, ``dot`` or ``stablehlo`` text."""
+    if form == "dot":
+        from neuron_ir.tools.dot import to_dot
+
+        return to_dot(module)
+    if form == "stablehlo":
+        from neuron_ir import to_stablehlo
+
+        return to_stablehlo(module)
+    if form == "generic":
+        from neuron_ir.tools.generic import to_generic
+
+        return to_generic(module, locations)
+    return module.text(locations)

@@ -1,0 +1,25 @@
+"""Collects `tests/golden/**/*.nir`; see `tests/golden_files.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.golden_files import GoldenFile
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite the exact output kept in golden files (with CI=true: fail where it changed)",
+    )
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.suffix == ".nir" and GOLDEN in file_path.parents:
+        return GoldenFile.from_parent(parent, path=file_path)
+    return None
