@@ -112,16 +112,24 @@ class _Frame:
             fields["out"] = op.results[0].type if len(op.results) == 1 else tuple(r.type for r in op.results)
         return spec.jax(self.j, *spread(op, operands), **fields)
 
-    def function(self, block: Block) -> Callable[..., tuple[Any, ...]]:
-        """A region as a function; it may run several times, each time with its own values."""
-
-        def call(*inputs: Any) -> tuple[Any, ...]:
-            return _Frame(self.j, self.observe, dict(self.values)).block(block, inputs)
-
-        return call
+    def function(self, block: Block) -> RegionFunction:
+        return RegionFunction(self, block)
 
     def block_of_expansion(self, op: Op, operands: list[Any]) -> tuple[Any, ...]:
         return _Frame(self.j, None, {}).block(expansion(op), operands)
+
+
+class RegionFunction:
+    """A region as facets get it: a function that may run several times, each time with its own values; ``block`` is the region."""
+
+    __slots__ = ("frame", "block")
+
+    def __init__(self, frame: _Frame, block: Block):
+        self.frame, self.block = frame, block
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        frame = self.frame
+        return _Frame(frame.j, frame.observe, dict(frame.values)).block(self.block, inputs)
 
 
 def spread(op: Op, operands: Sequence[Any]) -> list[Any]:

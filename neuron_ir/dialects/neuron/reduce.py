@@ -7,7 +7,7 @@ from typing import Any
 
 from neuron_ir.dtypes import BOOL as BOOL_TYPE
 from neuron_ir.dtypes import I64, DType
-from neuron_ir.opdef import ANY, BOOL, FLOAT, INT, INTS, REAL, Op, attr, op, operand, region, variadic
+from neuron_ir.opdef import ANY, BOOL, FLOAT, INT, INTS, REAL, Op, attr, declare, op, operand, region, variadic
 from neuron_ir.types import TensorType
 
 from .windows import PADDING, accumulator_name, axes_of, axis_of, choose, fill, fill_pads, window_count
@@ -15,26 +15,23 @@ from .windows import PADDING, accumulator_name, axes_of, axis_of, choose, fill, 
 # --- with a body of one's own -----------------------------------------------------------------------------------------
 
 MONOIDS = {
-    "add": "add",
-    "add_any": "add",
-    "mul": "mul",
-    "max": "max",
-    "min": "min",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-}  # JAX's primitive -> the function of jax.lax
+    "neuron.add": "add",
+    "neuron.multiply": "mul",
+    "neuron.maximum": "max",
+    "neuron.minimum": "min",
+    "neuron.and": "bitwise_and",
+    "neuron.or": "bitwise_or",
+    "neuron.xor": "bitwise_xor",
+}  # op -> the function of jax.lax
 
 
-def monoid(j: Any, body: Callable[..., Any], dtype: Any) -> Callable[..., Any] | None:
+def monoid(j: Any, body: Any) -> Callable[..., Any] | None:
     """The function of ``jax.lax`` that a body of two scalars is, or ``None`` where it is something else."""
-    scalar = j.jax.ShapeDtypeStruct((), dtype)
-    eqns = (traced := j.jax.make_jaxpr(body)(scalar, scalar).jaxpr).eqns
-    if len(eqns) != 1 or eqns[0].primitive.name not in MONOIDS or traced.outvars != eqns[0].outvars:
+    block = body.block
+    op, end = block.first, block.last
+    if op.next is not end or op.name not in MONOIDS or end.operands != list(op.results):
         return None
-    if set(eqns[0].invars) != set(traced.invars):
-        return None
-    return getattr(j.lax, MONOIDS[eqns[0].primitive.name])
+    return getattr(j.lax, MONOIDS[op.name]) if set(op.operands) == set(block.args) else None
 
 
 def rounds(j: Any, body: Callable[..., Any] | None, dtype: Any) -> bool:
@@ -93,7 +90,7 @@ class Reduce(Op):
         if n > 1:
             return tuple(j.lax.reduce(values[:n], values[n:], on_tuples(body, n), dims))
         x, init = values
-        known = monoid(j, body, x.dtype)
+        known = monoid(j, body)
         wide = j.np.float32 if rounds(j, known, x.dtype) else x.dtype
         return j.lax.reduce(x.astype(wide), init.astype(wide), known or on_tuples(body, 1), dims).astype(x.dtype)
 
@@ -147,7 +144,7 @@ class ReduceWindow(Op):
         if n > 1:
             return tuple(j.lax.reduce_window(values[:n], values[n:], on_tuples(body, n), *window))
         x, init = values
-        known = monoid(j, body, x.dtype)
+        known = monoid(j, body)
         wide = j.np.float32 if rounds(j, known, x.dtype) else x.dtype
         return j.lax.reduce_window(x.astype(wide), init.astype(wide), known or on_tuples(body, 1), *window).astype(x.dtype)
 
@@ -208,7 +205,7 @@ class SelectAndScatter(Op):
 def _scatter_one_by_one(j, flat, places, updates, scatter):
     """``flat`` after combining each update into its place; a plain sum goes in one step."""
     places = j.np.where(places < 0, flat.size, places)
-    if monoid(j, scatter, flat.dtype) is j.lax.add:
+    if monoid(j, scatter) is j.lax.add:
         wide = accumulator_name(j, flat)
         return flat.astype(wide).at[places].add(updates.astype(wide), mode="drop").astype(flat.dtype)
 
@@ -257,7 +254,7 @@ def _sum(name: str, doc: str, reduce: Callable[..., Any]) -> None:
         "__doc__": doc, "x": operand(ANY), "axes": attr(INTS, None), "keepdims": attr(bool, False), "acc": attr(DType, None),
         "infer": _sum_type, "jax": staticmethod(jax),
     }  # fmt: skip
-    op(f"neuron.{name}", traits=["reduction"])(type(Op)(name, (Op,), body))
+    declare(f"neuron.{name}", body, traits=["reduction"])
 
 
 def _extreme(name: str, types: Any, doc: str, reduce: Callable[..., Any], empty: bool = False) -> None:
@@ -276,7 +273,7 @@ def _extreme(name: str, types: Any, doc: str, reduce: Callable[..., Any], empty:
         "__doc__": doc, "x": operand(types), "axes": attr(INTS, None), "keepdims": attr(bool, False),
         "infer": lambda self: _reduced(self, self.operands[0].dtype, empty), "check": check, "jax": staticmethod(jax),
     }  # fmt: skip
-    op(f"neuron.{name}", traits=["reduction"])(type(Op)(name, (Op,), body))
+    declare(f"neuron.{name}", body, traits=["reduction"])
 
 
 _AXES = "``axes``: the dims that go (absent: all; negative ones count from the end), kept with size 1 by ``keepdims``."
@@ -340,7 +337,7 @@ def _arg(name: str, what: str, pick: Callable[..., Any]) -> None:
         "__doc__": doc, "x": operand(REAL | BOOL), "axis": attr(int, None), "keepdims": attr(bool, False),
         "infer": infer, "jax": staticmethod(jax),
     }  # fmt: skip
-    op(f"neuron.{name}", traits=["reduction"])(type(Op)(name, (Op,), body))
+    declare(f"neuron.{name}", body, traits=["reduction"])
 
 
 def check_index(self: Op, dtype: DType, sizes: Any) -> None:
@@ -377,7 +374,7 @@ def _cumulative(name: str, types: Any, doc: str, scan: Callable[..., Any], wide:
         "__doc__": doc, "x": operand(types), "axis": attr(int), "reverse": attr(bool, False),
         "infer": infer, "jax": staticmethod(jax),
     }  # fmt: skip
-    op(f"neuron.{name}", traits=["reduction"])(type(Op)(name, (Op,), body))
+    declare(f"neuron.{name}", body, traits=["reduction"])
 
 
 _RUN = "Element i covers elements 0..i along ``axis``, or i..end with ``reverse``."
