@@ -26,6 +26,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "aot_module_simplified": ("torch._functorch.aot_autograd", "aot_module_simplified"),
     "has_kernel": ("torch._C", "_dispatch_has_kernel_for_dispatch_key"),
     "make_boxed_func": ("functorch.compile", "make_boxed_func"),
+    "tree_flatten_with_path": ("torch.utils._pytree", "tree_flatten_with_path"),
+    "tree_unflatten": ("torch.utils._pytree", "tree_unflatten"),
 }
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from neuron_ir.frontends.torch import _compat
+
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
@@ -170,23 +172,26 @@ def _find_weight(program: ExportedProgram, entry: ProgramInput) -> torch.Tensor:
 
 def _input_paths(program: ExportedProgram) -> list[str]:
     """Dotted paths of the user inputs: positional ones by the placeholder's name, keyword ones by their key."""
-    from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
-
     names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
     spec = program.call_spec.in_spec
     if spec is None or spec.num_leaves != len(names):
         return names
-    leaves, _ = tree_flatten_with_path(tree_unflatten(names, spec))
-    paths = []
-    for path, name in leaves:
-        parts = [str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path]
-        is_plain = len(parts) == 2
-        paths.append(
-            name if is_plain else f"{_stem(name, len(parts) - 2)}.{'.'.join(parts[2:])}" if parts[0] == "0" else ".".join(parts[1:])
-        )
-    return paths
+    leaves, _ = _compat.get("tree_flatten_with_path")(_compat.get("tree_unflatten")(names, spec))
+    return [_path([str(_key(k)) for k in path], name) for path, name in leaves]
+
+
+def _key(step: Any) -> Any:
+    """The index, key or field of one step of a pytree path."""
+    return next((getattr(step, a) for a in ("idx", "key", "name") if hasattr(step, a)), step)
+
+
+def _path(parts: list[str], name: str) -> str:
+    """`parts` starts with 0 (positional) or 1 (keyword), then the argument's place or key, then the path inside it."""
+    where, first, *inner = parts
+    stem = first if where == "1" else _stem(name, len(inner))
+    return ".".join([stem, *inner])
 
 
 def _stem(name: str, depth: int) -> str:
     """`cache_keys_0` at depth 2 gives `cache`: torch names a nested placeholder by joining the path with `_`."""
-    return name.rsplit("_", depth)[0]
+    return name.rsplit("_", depth)[0] if depth else name

@@ -61,4 +61,4 @@ def test_the_index_of_specs_lists_every_page() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_ir_sample_is_valid(page: Path) -> None:
     for sample in re.findall(r"(?ms)^```nir\n(.*?)^```", page.read_text(encoding="utf-8")):
-        neuron_ir.verify(neuron_ir.parse(sample))
+        neuron_ir.parse(sample).verify()
