@@ -1,1 +1,1 @@
-"""JAX and StableHLO: the importer that walks jaxlib's MLIR module, and the PJRT plugin."""
+"""JAX front end: JAX functions and StableHLO modules into Neuron IR."""
