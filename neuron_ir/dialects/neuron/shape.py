@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from neuron_ir.dialects.neuron.indexing import resolve
 from neuron_ir.dialects.neuron.shapes import (
+    above,
     axis_of,
     check_axes,
     check_lengths,
@@ -14,6 +16,8 @@ from neuron_ir.dims import UNKNOWN
 from neuron_ir.dtypes import I32, I64
 from neuron_ir.opdef import ANY, DIM, DIMS, INT, INTS, NUMERIC, Op, attr, op, operand, variadic
 from neuron_ir.types import TensorType
+
+SLICE_POLICIES = ("clamp", "raise", "wrap", "wrap_raise")
 
 
 @op("neuron.reshape", traits=["view"])
@@ -175,7 +179,7 @@ class Slice(Op):
         sizes = []
         for i, (d, start, limit, stride) in enumerate(zip(shape, self.start_indices, self.limit_indices, strides, strict=True)):
             bad = stride < 1 or (isinstance(start, int) and start < 0)
-            bad = bad or _above(start, limit) or _above(limit, d)
+            bad = bad or above(start, limit) or above(limit, d)
             if bad:
                 raise self.error("shape", f"{start}:{limit}:{stride} does not lie within dim {i} of size {d}")
             sizes.append((limit - start + (stride - 1)) // stride if stride > 1 else limit - start)
@@ -183,11 +187,6 @@ class Slice(Op):
 
     def jax(j, x, *, start_indices, limit_indices, strides):
         return j.lax.slice(x, start_indices, limit_indices, strides or None)
-
-
-def _above(a, b):
-    """Whether the size ``a`` is certainly larger than ``b``."""
-    return differ(a, b) and isinstance(a - b, int) and a - b > 0
 
 
 def _scalars(op, group):
@@ -203,20 +202,19 @@ class DynamicSlice(Op):
     """The part of ``x`` of the sizes ``slice_sizes`` that begins at ``starts`` (one rank-0 integer per dim).
 
     ``policy`` says what happens to a start from which the part would reach outside: ``"clamp"`` (StableHLO) moves it to the nearest
-    that fits; ``"wrap"`` counts negative ones from the end first, then clamps; ``"raise"`` does so too, but stops the program
-    where it would have to clamp.
+    that fits, ``"raise"`` stops the program; with ``"wrap"`` and ``"wrap_raise"`` negative ones count from the end first.
     """
 
     x = operand(ANY)
     starts = variadic(INT)
     slice_sizes = attr(DIMS)
-    policy = attr(str, "clamp", choices=("clamp", "wrap", "raise"))
+    policy = attr(str, "clamp", choices=SLICE_POLICIES)
 
     def infer(self):
         check_lengths(self, self.x.type.rank, starts=self.starts, slice_sizes=self.slice_sizes)
         _scalars(self, self.starts)
         for i, (d, size) in enumerate(zip(self.x.shape, self.slice_sizes, strict=True)):
-            if _above(size, d):
+            if above(size, d):
                 raise self.error("shape", f"a part of size {size} does not fit dim {i} of size {d}")
         return TensorType(self.slice_sizes, self.x.dtype)
 
@@ -225,26 +223,8 @@ class DynamicSlice(Op):
 
 
 def _starts(j, shape, sizes, starts, policy):
-    """Start indices widened to i64 (u64 beyond it stays beyond), with negative ones counted from the end where ``policy`` says so.
-
-    Clamped here: JAX's own clamping merges with that of a neighbouring slice, and it treats negative ones as counted from the end.
-    """
-    fitting = []
-    for d, size, start in zip(shape, sizes, starts, strict=True):
-        wide = _wide(j, start)
-        if policy != "clamp":
-            wide = j.np.where(wide < 0, wide + d, wide)
-        if policy == "raise":
-            j.require((wide >= 0) & (wide <= d - size), f"a start index lies outside 0..{d - size}")
-        fitting.append(j.np.clip(wide, 0, d - size))
-    return fitting
-
-
-def _wide(j, index):
-    """An index as i64; u64 values that i64 cannot hold become its largest."""
-    if str(index.dtype) == "uint64":
-        index = j.np.minimum(index, j.np.uint64(2**63 - 1))
-    return index.astype("int64")
+    """Start indices in range after ``policy``; left to JAX, negative ones would count from the end."""
+    return [resolve(j, start, d, size, policy)[0] for d, size, start in zip(shape, sizes, starts, strict=True)]
 
 
 @op("neuron.dynamic_update_slice", traits=["view"])
@@ -254,7 +234,7 @@ class DynamicUpdateSlice(Op):
     x = operand(ANY)
     update = operand(ANY)
     starts = variadic(INT)
-    policy = attr(str, "clamp", choices=("clamp", "wrap", "raise"))
+    policy = attr(str, "clamp", choices=SLICE_POLICIES)
 
     def infer(self):
         x, update = self.x.type, self.update.type
@@ -262,7 +242,7 @@ class DynamicUpdateSlice(Op):
         check_lengths(self, x.rank, starts=self.starts, **{"the shape of update": update.shape})
         _scalars(self, self.starts)
         for i, (d, size) in enumerate(zip(x.shape, update.shape, strict=True)):
-            if _above(size, d):
+            if above(size, d):
                 raise self.error("shape", f"an update of size {size} does not fit dim {i} of size {d}")
         return x
 

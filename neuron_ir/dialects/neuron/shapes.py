@@ -21,6 +21,14 @@ def differ(a: DimLike, b: DimLike) -> bool:
     return plain and constant != 0 and all((c > 0) == (constant > 0) for _, c in difference.terms)
 
 
+def above(a: DimLike, b: DimLike) -> bool:
+    """Whether the size ``a`` is certainly larger than ``b``."""
+    if a is UNKNOWN or b is UNKNOWN:
+        return False
+    difference = a - b
+    return isinstance(difference, int) and difference > 0
+
+
 def product(shape: Sequence[DimLike]) -> DimLike:
     """The number of elements; ``?`` where a size is unknown."""
     n: DimLike = 1
