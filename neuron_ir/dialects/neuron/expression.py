@@ -12,7 +12,7 @@ from neuron_ir.diagnostics import fail
 from neuron_ir.dialects.neuron.broadcasting import broadcast_dims
 from neuron_ir.dialects.neuron.shapes import product
 from neuron_ir.dims import DimLike
-from neuron_ir.dtypes import DType
+from neuron_ir.dtypes import I64, DType
 from neuron_ir.types import TensorType
 
 
@@ -201,9 +201,9 @@ class Expr:
         """A constant array."""
         return self.new(self.b.const(array, dtype))
 
-    def take(self, indices: Expr, axis: int) -> Expr:
-        """Rows of one axis at the (valid) i64 ``indices`` of rank 1."""
-        return self.new(self.b.take(self.value, indices.value, axis=axis))
+    def take(self, indices: Any, axis: int) -> Expr:
+        """The elements of one axis at constant indices, all of them valid."""
+        return self.new(self.b.take(self.value, self.table(indices, I64).value, axis=axis, policy="clamp"))
 
 
 def count(dims: Any) -> int:

@@ -187,12 +187,12 @@ class GroupedMatmul(Op):
         a, b = a.astype(wide), b.astype(wide)
         if offsets is None:
             return j.lax.dot_general(a, b, (((2,), (1,)), ((0,), (0,)))).astype(out.dtype.numpy)
-        starts = j.np.concatenate([j.np.zeros((1,), offsets.dtype), offsets[:-1]])
+        a, b, ends = (j.np.asarray(x) for x in (a, b, offsets.astype("int64")))
         if a.ndim == b.ndim:
-            return _cut_depth(j, a, b, starts, offsets).astype(out.dtype.numpy)
+            return _cut_depth(j, a, b, ends).astype(out.dtype.numpy)
         if a.ndim == 3:
-            return _cut_rows(j, b.T, j.np.swapaxes(a, 1, 2), starts, offsets).T.astype(out.dtype.numpy)
-        return _cut_rows(j, a, b, starts, offsets).astype(out.dtype.numpy)
+            return _cut_rows(j, b.T, j.np.swapaxes(a, 1, 2), ends).T.astype(out.dtype.numpy)
+        return _cut_rows(j, a, b, ends).astype(out.dtype.numpy)
 
     def expand(builder, a, b, offsets, *, acc, dtype, out):
         wide = sum_type(acc, a.dtype, b.dtype, out.dtype)
@@ -236,22 +236,44 @@ def _depth_product(x, y, inside, wide):
     return dot(inside.where(x, 0), inside.reshape((k, 1)).where(y, 0), ((), ()), ((1,), (0,)), wide)
 
 
-def _cut_rows(j, a, b, starts, ends):
-    """Rows of ``a [m, k]`` times the matrix of their group, ``b [groups, k, n]``, one group after another; empty groups cost
-    nothing.
+TILE = 64  # rows per product: enough to pay for reading a group's matrix once more where a group spans several tiles
+
+
+def _cut_rows(j, a, b, ends):
+    """Rows of ``a [m, k]`` times the matrix of their group, ``b [groups, k, n]``.
+
+    Goes through the rows tile by tile, a new tile at each group's beginning, so that the work is ``m + groups * TILE`` rows at most
+    and groups without rows cost nothing.
     """
-    rows = j.np.arange(a.shape[0])[:, None]
+    m, groups = a.shape[0], b.shape[0]
+    tile = min(m, TILE)
+    out = j.np.zeros((m, b.shape[2]), a.dtype)
+    if not m or not groups:
+        return out
 
-    def group(g, total):
-        inside = (rows >= starts[g]) & (rows < ends[g])
-        return j.lax.cond(starts[g] < ends[g], lambda t: j.np.where(inside, a @ b[g], t), lambda t: t, total)
+    def product(row, g, out):
+        start = j.np.minimum(row, m - tile)
+        rows = start + j.np.arange(tile)[:, None]
+        y = j.lax.dynamic_slice(a, (start, 0), (tile, a.shape[1])) @ b[g]
+        old = j.lax.dynamic_slice(out, (start, 0), (tile, out.shape[1]))
+        inside = (rows >= row) & (rows < ends[g])
+        return j.lax.dynamic_update_slice(out, j.np.where(inside, y, old), (start, 0))
 
-    return j.lax.fori_loop(0, b.shape[0], group, j.np.zeros((a.shape[0], b.shape[2]), a.dtype))
+    def step(state):
+        row, g, out = state
+        end = ends[g]
+        out = j.lax.cond(row < end, product, lambda row, g, out: out, row, g, out)
+        row = j.np.minimum(row + tile, j.np.maximum(end, row))
+        return row, g + (row >= end), out
+
+    zero = j.np.zeros((), ends.dtype)
+    return j.lax.while_loop(lambda state: state[1] < groups, step, (zero, zero, out))[2]
 
 
-def _cut_depth(j, a, b, starts, ends):
+def _cut_depth(j, a, b, ends):
     """``a [m, k] @ b [k, n]`` over each group's part of k."""
     at = j.np.arange(a.shape[1])
+    starts = j.np.concatenate([j.np.zeros((1,), ends.dtype), ends[:-1]])
 
     def group(bounds):
         inside = (at >= bounds[0]) & (at < bounds[1])

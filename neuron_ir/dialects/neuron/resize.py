@@ -1,0 +1,125 @@
+"""Interpolation of images and sequences by torch's rules."""
+
+from __future__ import annotations
+
+from neuron_ir.dtypes import F64
+from neuron_ir.opdef import ANY, FLOATS, INTS, Op, attr, op, operand
+from neuron_ir.types import TensorType
+
+from .broadcasting import COMPUTED
+from .expression import Expr, count
+from .windows import accumulator
+
+MODES = ("nearest", "nearest_exact", "linear", "cubic")
+
+
+@op(
+    "neuron.interpolate",
+    aten=[
+        *(f"upsample_nearest{n}d.default" for n in (1, 2, 3)),
+        *(f"_upsample_nearest_exact{n}d.default" for n in (1, 2, 3)),
+        "upsample_linear1d.default",
+        "upsample_bilinear2d.default",
+        "upsample_trilinear3d.default",
+        "upsample_bicubic2d.default",
+    ],
+)
+class Interpolate(Op):
+    """Resamples the last ``len(size)`` dims to ``size``: nearest, nearest_exact, linear (bi-, trilinear) or cubic (bicubic, a =
+    -0.75).
+
+    ``align_corners`` (linear and cubic) maps the corners' centres onto each other. ``scales``: the user's scale factors, which
+    torch uses for the coordinates in place of ``size / input size``; empty, or 0 for a dim without one. Weights and sums in f32
+    (f64 for f64), one rounding at the end.
+    """
+
+    x = operand(ANY)
+    size = attr(INTS)
+    mode = attr(str, "nearest", MODES)
+    align_corners = attr(bool, False)
+    scales = attr(FLOATS, ())
+
+    def infer(self):
+        x, n = self.x.type, len(self.size)
+        if not n or x.rank < n:
+            raise self.error("shape", f"a size of {n} dim(s) does not fit {x}")
+        if min(self.size) < 1 or any(d == 0 for d in x.shape[-n:]):
+            raise self.error("shape", f"sizes must be at least 1: from {list(x.shape[-n:])} to {list(self.size)}")
+        if self.scales and len(self.scales) != n:
+            raise self.error("attr", f"scales = {list(self.scales)} must have {n} entries")
+        if not self.mode.startswith("nearest") and x.dtype not in COMPUTED:
+            raise self.error("type", f"mode {self.mode} cannot interpolate {x.dtype}")
+        if self.mode.startswith("nearest") and self.align_corners:
+            raise self.error("attr", f"align_corners has no meaning for mode {self.mode}")
+        return TensorType((*x.shape[:-n], *self.size), x.dtype)
+
+    def expand(b, x, *, size, mode, align_corners, scales):
+        e = Expr(b, x)
+        if not mode.startswith("nearest"):
+            e = e.cast(accumulator(e.dtype))
+        first = e.rank - len(size)
+        for i, n in enumerate(size):
+            scale = scales[i] if scales else 0.0
+            taps = _taps(count([e.shape[first + i]]), n, mode, align_corners, scale, e.dtype is F64)
+            e = _sampled(e, first + i, taps)
+        return e.cast(x.dtype).value
+
+
+def _sampled(e, axis, taps):
+    """The sum of ``weight * element at index`` along one axis; a weight of ``None`` takes the element as it is."""
+    total = None
+    for indices, weights in taps:
+        part = e.take(indices, axis)
+        if weights is not None:
+            shape = [len(weights) if i == axis else 1 for i in range(e.rank)]
+            part = part * e.table(weights.reshape(shape), e.dtype)
+        total = part if total is None else total + part
+    return total
+
+
+def _taps(size, n, mode, align_corners, scale, double):
+    """For each of the elements that make one result: its index per result (i64), and its weight."""
+    import numpy
+
+    real = numpy.float64 if double else numpy.float32
+    out = numpy.arange(n)
+    if mode.startswith("nearest"):
+        step = numpy.float32(1.0 / scale if scale else numpy.float32(size) / numpy.float32(n))
+        centre = numpy.float32(0.5 if mode == "nearest_exact" else 0)
+        at = numpy.floor((out.astype(numpy.float32) + centre) * step).astype(numpy.int64)
+        return [(numpy.minimum(at, size - 1), None)]
+    if align_corners:
+        step = real(size - 1) / real(n - 1) if n > 1 else real(0)
+        source = out.astype(real) * step
+    else:
+        step = real(1.0 / scale) if scale else real(size) / real(n)
+        source = step * (out.astype(real) + real(0.5)) - real(0.5)
+    if mode == "linear":
+        return _linear_taps(numpy, numpy.maximum(source, 0) if not align_corners else source, size, n, real)
+    return _cubic_taps(numpy, source, size, real)
+
+
+def _linear_taps(numpy, source, size, n, real):
+    if size == n:
+        return [(numpy.arange(n), None)]
+    low = numpy.minimum(source.astype(numpy.int64), size - 1)
+    weight = numpy.clip(source - low.astype(real), 0, 1).astype(real)
+    return [(low, real(1) - weight), (numpy.minimum(low + 1, size - 1), weight)]
+
+
+def _cubic_taps(numpy, source, size, real):
+    """The four neighbours, those outside moved to the border."""
+    floor = numpy.floor(source)
+    low = floor.astype(numpy.int64)
+    t = source - floor
+    a = real(-0.75)
+
+    def near(x):
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x):
+        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+    one = real(1)
+    weights = (far(t + one), near(t), near(one - t), far(one - t + one))
+    return [(numpy.clip(low + i - 1, 0, size - 1), w.astype(real)) for i, w in enumerate(weights)]
