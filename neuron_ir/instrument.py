@@ -1,4 +1,4 @@
-"""What watches a pipeline: hooks before and after each pass that verify, print, time, count, or save what is needed to replay it."""
+"""What watches a pipeline: hooks before and after each pass that verify, print, time, count, or save what replaying it needs."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class FusedLoc(NamedTuple):
 
     @property
     def implicit(self) -> bool:
-        """Fused locations are always printed."""
-        return False
+        """Whether no place but that of the ``.nir`` text itself is known."""
+        return all(p.implicit for p in self.places)
 
     def __str__(self) -> str:
         return f"fused[{', '.join(map(str, self.places))}]"

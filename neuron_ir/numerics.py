@@ -49,7 +49,7 @@ def random_inputs(func: Func, weights: Mapping[str, Any], seed: int = 0) -> list
     """One array per argument of a static function; arguments bound to one of ``weights`` get that."""
     arrays: list[Any] = []
     for i, (arg, attrs) in enumerate(zip(func.args, func.arg_attrs, strict=True)):
-        key = attrs.get("weight")
+        key = str(attrs.get("weight"))
         if arg.type is TOKEN:
             arrays.append(_token())
         elif key in weights:

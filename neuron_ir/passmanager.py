@@ -157,7 +157,7 @@ def _crash(error: Exception, p: Pass) -> IRError:
 
 
 def run_passes(module: Module, pipeline: str, verify: bool = True) -> Context:
-    """Run a pipeline's text, for example ``"O2"`` or ``"cse,fuse{max-ops=16}"``, on ``module`` in place; ``verify`` after each pass."""
+    """Run a pipeline's text, such as ``"O2"`` or ``"cse,fuse{max-ops=16}"``, on ``module`` in place; ``verify`` after each pass."""
     from neuron_ir.instrument import VerifyEach
     from neuron_ir.pipeline import parse_pipeline
 

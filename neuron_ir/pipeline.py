@@ -1,7 +1,7 @@
 """Text to passes and back: ``module(func(cse,dce),fuse{max-ops=16})``, ``NAME{options}``, and named pipelines such as ``O2``.
 
-An option is ``name=value`` or, for true, ``name``; options are separated by spaces, items of a list by commas, and a value with other
-characters stands in double quotes. ``func(...)`` holds passes that work on one function at a time.
+An option is ``name=value`` or, for true, ``name``; options are separated by spaces, items of a list by commas, and a value with
+other characters stands in double quotes. ``func(...)`` holds passes that work on one function at a time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pkgutil
 import re
 import typing
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module, metadata, util
 from typing import Any
 
@@ -46,7 +46,7 @@ def _class_in(name: str) -> type[Pass] | None:
     return None
 
 
-@lru_cache(maxsize=None)
+@cache
 def find_pass(name: str) -> type[Pass]:
     """The class of the pass ``name``, importing only its file. Raises :class:`IRError` where there is none."""
     if name.isidentifier() and not name.startswith("_") and util.find_spec(f"{_FOLDER}.{name}") is not None:
@@ -85,7 +85,6 @@ class OptionInfo:
         return self.field.replace("_", "-")
 
 
-@lru_cache(maxsize=None)
 def pass_options(cls: type[Pass]) -> tuple[OptionInfo, ...]:
     """The options of a pass class, in the order of its fields."""
     kinds = typing.get_type_hints(cls)

@@ -1,7 +1,7 @@
 """A module on disk: the text in ``m.nir`` and, beside it, the weights in ``m.safetensors``.
 
-Both are written to a temporary name and moved into place. Arrays are streamed from where they lie and read as read-only views of the
-mapped file, so weights exist once. An array that several names share is stored once; the others are listed as aliases.
+Both are written to a temporary name and moved into place. Arrays are streamed from where they lie and read as read-only views of
+the mapped file, so weights exist once. An array that several names share is stored once; the others are listed as aliases.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _bytes(array: Any) -> memoryview:
     import numpy
 
     flat = numpy.ascontiguousarray(to_numpy(array)).reshape(-1)
-    return memoryview(flat.view(numpy.uint8)) if flat.size else memoryview(b"")
+    return flat.view(numpy.uint8).data if flat.size else memoryview(b"")
 
 
 def _write_whole(path: Path, chunks: Any) -> None:

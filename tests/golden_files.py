@@ -4,9 +4,11 @@
 
 Commands are neuron-opt, neuron-translate, neuron-run and filecheck, joined by `|`; `not` before a command demands a failure, `2>&1`
 joins standard error to the output, `%s` is the file and `%t` a temporary path of this test. A RUN line whose last command is not
-filecheck and whose file has a line `// OUTPUT:` must print exactly the comment lines after it; `pytest --update-golden` rewrites them.
+filecheck and whose file has a line `// OUTPUT:` must print exactly the comment lines after it; `pytest --update-golden` rewrites
+them.
 
-A RUN line with passes gives a second test that runs it with `--verify-numerics`, unless the file says `// NUMERICS: off, because ...`.
+A RUN line with passes gives a second test that runs it with `--verify-numerics`, unless the file says
+`// NUMERICS: off, because ...`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ def emit(module: Module, form: str, locations: bool = True) -> str:
     if form == "stablehlo":
         from neuron_ir import to_stablehlo
 
-        return to_stablehlo(module)
+        return str(to_stablehlo(module))
     if form == "generic":
         from neuron_ir.tools.generic import to_generic
 

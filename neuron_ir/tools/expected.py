@@ -1,8 +1,8 @@
 """Expected diagnostics in a ``.nir`` file: ``// expected-error@+1 [code] {{the whole message}}``.
 
-The place is relative to the comment's own line: ``@+N``, ``@-N``, ``@above``, ``@below``, nothing for the same line, ``@unknown`` for a diagnostic
-without a line. The severity is ``error`` or ``warning``; ``[code]`` may be left out. Every expected diagnostic must come, with exactly
-that message at exactly that line, and no other may.
+The place is relative to the comment's own line: ``@+N``, ``@-N``, ``@above``, ``@below``, nothing for the same line, ``@unknown``
+for a diagnostic without a line. The severity is ``error`` or ``warning``; ``[code]`` may be left out. Every expected diagnostic must
+come, with exactly that message at exactly that line, and no other may.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neuron_ir.diagnostics import Diagnostic
+from neuron_ir.locations import FusedLoc
 
 __all__ = ["Expected", "expected_diagnostics", "mismatches"]
 
@@ -52,15 +53,14 @@ def mismatches(text: str, name: str, diagnostics: Sequence[Diagnostic]) -> list[
     """What differs between the announced and the given diagnostics, one message each."""
     pending, problems = expected_diagnostics(text, name)
     for d in diagnostics:
-        place = getattr(d.loc, "places", (d.loc,))[0]
+        place = d.loc.places[0] if isinstance(d.loc, FusedLoc) else d.loc
         line = place.line if place.file == name else 0
         match = next((e for e in pending if e.fits(d, line)), None)
         if match is not None:
             pending.remove(match)
         else:
             problems.append(f"unexpected diagnostic:\n{d.render()}")
-    problems += [
-        f"{name}:{e.written_at}: error: expected {e.severity} at {f'line {e.line}' if e.line else 'no line'} did not come: {e.message}"
-        for e in pending
-    ]
+    for e in pending:
+        place = f"line {e.line}" if e.line else "no line"
+        problems.append(f"{name}:{e.written_at}: error: expected {e.severity} at {place} did not come: {e.message}")
     return problems
