@@ -1,1 +1,38 @@
-"""The reference accelerator: Neuron IR evaluated by JAX on the CPU."""
+"""The reference accelerator: a program becomes one jitted JAX function on the CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neuron_ir.core import Module
+from neuron_ir.diagnostics import fail, nearest
+
+if TYPE_CHECKING:
+    from neuron_ir.backends.jax_cpu.program import CompiledProgram
+
+__all__ = ["bisect", "compile_module"]
+
+OPTIONS = {
+    "guards": "Keep XLA from changing numbers (default True); see specs/numerics.md.",
+    "verify": "Verify the module before it is compiled (default True).",
+}
+
+
+def compile_module(module: Module, **options: Any) -> CompiledProgram:
+    """Compile a module for the reference accelerator; ``options`` are those of ``OPTIONS``. The module must not change afterwards."""
+    from neuron_ir.backends.jax_cpu.program import CompiledProgram
+
+    for name in options:
+        if name not in OPTIONS:
+            raise fail("pass", f"the reference target has no option {name!r}{nearest(name, OPTIONS)}")
+    if options.get("verify", True):
+        module.verify()
+    return CompiledProgram(module, options)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "bisect":
+        from neuron_ir.backends.jax_cpu.bisect import bisect
+
+        return bisect
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
