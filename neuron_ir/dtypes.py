@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 __all__ = ["DType", "dtype", "dtype_of_numpy", "all_dtypes"]
@@ -109,6 +109,7 @@ def all_dtypes() -> tuple[DType, ...]:
 _BY_NUMPY_NAME = {t.numpy_name.rstrip("_"): t for t in _TABLE.values() if t.name != "tf32"}
 
 
+@cache
 def dtype_of_numpy(np_dtype: Any) -> DType:
     """The element type of a numpy dtype (ml_dtypes included); ``KeyError`` with its name when there is none."""
     return _BY_NUMPY_NAME[str(np_dtype)]
