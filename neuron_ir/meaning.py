@@ -14,7 +14,7 @@ from neuron_ir.attrs import Dense, Resource
 from neuron_ir.builder import Builder
 from neuron_ir.core import Block, Func, Module, Op, Value
 from neuron_ir.diagnostics import IRError, fail
-from neuron_ir.locations import FileLoc
+from neuron_ir.locations import UNKNOWN_LOC, FileLoc
 from neuron_ir.types import TensorType
 
 __all__ = ["Meaning", "run", "x64"]
@@ -99,8 +99,8 @@ class _Frame:
             return _Frame(self.j, self.observe, {}).block(self.j.module.funcs[op.get("callee")].body, operands)
         try:
             results = self.meaning(op, operands)
-        except IRError:
-            raise
+        except IRError as error:
+            raise _placed(op, error) from None
         except Exception as error:  # whatever JAX raises for this op is reported at the user's line
             raise _op_failed(op, error) from error
         return results if isinstance(results, tuple) else tuple(results) if isinstance(results, list) else (results,)
@@ -165,6 +165,14 @@ def expansion(op: Op) -> Block:
     values = spec.expand(b, *spread(op, block.args), **fields)
     b.make("neuron.yield", *(values if isinstance(values, tuple | list) else (values,)))
     return block
+
+
+def _placed(op: Op, error: IRError) -> IRError:
+    """A facet's refusal at the op's place, where it has none yet."""
+    first = error.diagnostics[0]
+    if len(error.diagnostics) > 1 or first.loc is not UNKNOWN_LOC or op.loc is UNKNOWN_LOC:
+        return error
+    return fail(first.code, first.message, op.loc, (*first.notes, f"see current operation: {op!r}"))
 
 
 def _op_failed(op: Op, error: Exception) -> IRError:

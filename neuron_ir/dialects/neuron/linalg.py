@@ -101,7 +101,7 @@ def places(text: str, letters: str, rank: int, error) -> tuple[int, ...]:
     return tuple(text.index(c) for c in wanted)
 
 
-@op("neuron.convolution", traits=["matmul"], aten="convolution.default")
+@op("neuron.convolution", traits=["matmul"])
 class Convolution(Op):
     """Convolution (cross-correlation, as everywhere in learning) of a batch of images with a kernel, in any number of spatial dims.
 
