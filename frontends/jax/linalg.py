@@ -29,6 +29,15 @@ def _matvec_outer(v: Array, w: Array) -> Array:
     return v[..., :, None] * jnp.conj(w)[..., None, :]
 
 
+def _scale(largest: Array) -> Array:
+    """A divisor that brings magnitudes up to ``largest`` near one; its reciprocal is a normal number too.
+
+    XLA may divide by multiplying with the reciprocal, and the reciprocal of 1e38 in float32 is flushed to zero.
+    """
+    tiny = jnp.finfo(largest.dtype).tiny
+    return jnp.where(largest == 0, 1, jnp.clip(largest, tiny, 0.25 / tiny)).astype(largest.dtype)
+
+
 def _reflector(column: Array, row: Array | int) -> tuple[Array, Array, Array]:
     """Householder reflector ``H = I - tau v v^H`` with ``H^H column = beta e_row`` (LAPACK ``larfg``).
 
@@ -36,24 +45,19 @@ def _reflector(column: Array, row: Array | int) -> tuple[Array, Array, Array]:
     The norm is scaled by the largest magnitude so that it neither overflows nor flushes to zero.
     """
     index = jnp.arange(column.shape[-1])
-    alpha = jnp.sum(jnp.where(index == row, column, 0), axis=-1)
-    tail = jnp.where(index > row, column, 0)
-    scale = jnp.maximum(jnp.max(jnp.abs(tail), axis=-1, initial=0), jnp.abs(alpha))
-    safe_scale = jnp.where(scale == 0, 1, scale)
-    scaled = tail / safe_scale[..., None]
-    tail_square = jnp.sum(jnp.real(scaled * jnp.conj(scaled)), axis=-1)
-    scaled_alpha = alpha / safe_scale
-    norm = scale * jnp.sqrt(tail_square + jnp.real(scaled_alpha * jnp.conj(scaled_alpha)))
-    beta = jnp.where(jnp.real(alpha) >= 0, -norm, norm)
+    scale = _scale(jnp.max(jnp.where(index >= row, jnp.abs(column), 0), axis=-1))
+    scaled = column / scale[..., None]
+    alpha = jnp.sum(jnp.where(index == row, scaled, 0), axis=-1)
+    tail = jnp.where(index > row, scaled, 0)
+    tail_square = jnp.sum(jnp.real(tail * jnp.conj(tail)), axis=-1)
+    norm = jnp.sqrt(tail_square + jnp.real(alpha * jnp.conj(alpha)))
     trivial = (tail_square == 0) & (jnp.imag(alpha) == 0)
-    beta = jnp.where(trivial, jnp.real(alpha), beta)
+    beta = jnp.where(trivial, jnp.real(alpha), jnp.where(jnp.real(alpha) >= 0, -norm, norm))
     safe_beta = jnp.where(trivial, 1, beta)
     tau = jnp.where(trivial, 0, (safe_beta - alpha) / safe_beta)
     divisor = jnp.where(trivial, 1, alpha - beta)
-    v = jnp.where(index > row, column / divisor[..., None], 0)
-    v = jnp.where(trivial[..., None], 0, v)
-    v = jnp.where(index == row, 1, v)
-    return v.astype(column.dtype), tau.astype(column.dtype), beta
+    v = jnp.where(index == row, 1, tail / divisor[..., None])
+    return v.astype(column.dtype), tau.astype(column.dtype), beta * scale
 
 
 def _apply_left(a: Array, v: Array, tau: Array) -> Array:
@@ -123,8 +127,7 @@ def geqp3(a: Array, jpvt: Array) -> tuple[Array, Array, Array]:
     def step(j: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         a, order, taus = state
         rest = jnp.where(rows >= j, a, 0)
-        scale = jnp.max(jnp.abs(rest), axis=(-1, -2), keepdims=True)
-        rest = rest / jnp.where(scale == 0, 1, scale)
+        rest = rest / _scale(jnp.max(jnp.abs(rest), axis=(-1, -2), keepdims=True))
         norms = jnp.sum(jnp.real(rest * jnp.conj(rest)), axis=-2)
         best = jnp.argmax(jnp.where(columns >= j, norms, -1), axis=-1)
         pivot = jnp.where(j < fixed, j, best[..., None])
@@ -268,7 +271,7 @@ def jacobi_eigh(a: Array) -> tuple[Array, Array]:
     eps = jnp.finfo(a.dtype).eps
     largest = jnp.max(jnp.abs(a), axis=(-2, -1), keepdims=True)
     finite = jnp.isfinite(largest)
-    scale = jnp.where(finite & (largest > 0), largest, 1)
+    scale = _scale(jnp.where(finite, largest, 0))
     work = jnp.where(finite, a / scale.astype(a.dtype), 0)
     if n % 2:
         work = jnp.pad(work, [(0, 0)] * len(batch) + [(0, 1), (0, 1)])
