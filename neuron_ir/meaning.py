@@ -129,7 +129,7 @@ class _Frame:
 class RegionFunction:
     """A region as facets get it: a function that may run several times, each time with its own values; ``block`` is the region."""
 
-    __slots__ = ("frame", "block")
+    __slots__ = ("frame", "block", "__weakref__")  # JAX keeps weak references to branches
 
     def __init__(self, frame: _Frame, block: Block):
         self.frame, self.block = frame, block
