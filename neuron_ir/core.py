@@ -329,10 +329,10 @@ class Func:
     def args(self) -> tuple[Value, ...]:
         return self.body.args
 
-    def add_arg(self, type: Type, name: str = "", **attrs: Any) -> Value:
-        """Append an argument with its attributes."""
+    def add_arg(self, type: Type, hint: str = "", **attrs: Any) -> Value:
+        """Append an argument with its attributes; ``hint`` is its name in the text."""
         self.arg_attrs.append(attrs)
-        return self.body.add_arg(type, name)
+        return self.body.add_arg(type, hint)
 
     def set_results(self, values: Sequence[Value], attrs: Sequence[dict[str, Any]] | None = None, loc: Loc = UNKNOWN_LOC) -> None:
         """Put (or replace) the ``func.return`` and declare the result types accordingly."""

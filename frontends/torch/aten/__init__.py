@@ -1,0 +1,1 @@
+"""The rules from ATen operations to ops, by family; see ``frontends/torch/lowering.py``."""

@@ -1,0 +1,174 @@
+"""How an ATen operation becomes ops of the IR: the table of rules, and what a rule sees.
+
+A rule is a function ``rule(c, *args, **kwargs)`` in ``frontends/torch/aten/``, registered under the overloads it serves. It gets the
+node's arguments with every tensor as a :class:`Value` and every symbolic integer as a :class:`Dim`, and gives the node's value: one
+:class:`Value`, or a tuple of them (``None`` for an output that nobody may use). ``c`` is the :class:`Context`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from neuron_ir.builder import Builder
+from neuron_ir.core import Value
+from neuron_ir.diagnostics import IRError, fail
+from neuron_ir.dims import Dim, DimLike
+from neuron_ir.dtypes import BOOL, I64, DType
+from neuron_ir.frontends.torch.symbols import Symbols
+from neuron_ir.locations import Loc
+from neuron_ir.types import TensorType
+
+__all__ = ["Context", "RULES", "lowers", "rules"]
+
+RULES: dict[str, Callable[..., Any]] = {}
+
+
+def lowers(*overloads: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a rule for overloads, named without ``aten.`` where they are ATen's: ``@lowers("add.Tensor", "add.Scalar")``."""
+
+    def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+        for overload in overloads:
+            name = overload if overload.count(".") > 1 else f"aten.{overload}"
+            if name in RULES:
+                raise ValueError(f"{name} has two rules")
+            RULES[name] = rule
+        return rule
+
+    return register
+
+
+@cache
+def rules() -> dict[str, Callable[..., Any]]:
+    """The whole table, with every module of ``frontends/torch/aten`` loaded and the ops' own ``aten=`` names filled in."""
+    from neuron_ir.frontends.torch import aten
+    from neuron_ir.registry import all_ops
+
+    for module in iter_modules(aten.__path__):
+        import_module(f"{aten.__name__}.{module.name}")
+    for spec in all_ops():
+        for overload in spec.aten:
+            RULES.setdefault(f"aten.{overload}", _direct(spec.name))
+    return RULES
+
+
+def _direct(op_name: str) -> Callable[..., Any]:
+    """The rule of an overload that one op stands for: tensors cast to the result's element type, nothing else."""
+
+    def rule(c: Context, *operands: Value) -> Value:
+        return c.b.make(op_name, *(c.cast(v, c.out.dtype) for v in operands))  # type: ignore[no-any-return]
+
+    return rule
+
+
+class Context:
+    """What a rule works with: ``b`` the builder (at the user's line), ``node`` the FX node, ``out`` the result's type."""
+
+    def __init__(self, b: Builder, symbols: Symbols):
+        self.b = b
+        self.symbols = symbols
+        self.node: Any = None
+
+    @property
+    def loc(self) -> Loc:
+        return self.b.loc
+
+    @property
+    def out(self) -> TensorType:
+        """The type of the (first) result, as torch computed it."""
+        return self.outs[0]
+
+    @property
+    def outs(self) -> list[TensorType]:
+        """The types of the results; a result that is no tensor is left out."""
+        val = self.node.meta.get("val")
+        return [self.symbols.type_of(v) for v in (val if isinstance(val, tuple | list) else (val,)) if hasattr(v, "dtype")]
+
+    def unsupported(self, reason: str) -> IRError:
+        """An error at the user's line, to be raised: ``reason`` says which form of the operation has no rule."""
+        return fail("unsupported", f"{self.node.target}: {reason}", self.loc)
+
+    # --- values ---
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        """``x`` in another element type, by torch's rules: integers wrap, floats out of an integer's range wrap too."""
+        if x.dtype is dtype:
+            return x
+        if x.dtype.is_complex and not dtype.is_complex:
+            if dtype is BOOL:
+                return self.b.compare(x, self.scalar(0, x.dtype, x.shape), direction="NE")  # type: ignore[no-any-return]
+            x = self.b.real(x)
+        if dtype is BOOL:
+            return self.b.compare(x, self.scalar(0, x.dtype, x.shape), direction="NE")  # type: ignore[no-any-return]
+        mode = "wrap" if x.dtype.is_float and dtype.is_integer else "saturate" if dtype.bits <= 8 and dtype.is_float else "nan"
+        return self.b.cast(x, mode=mode, out=TensorType(x.shape, dtype))  # type: ignore[no-any-return]
+
+    def scalar(self, value: Any, dtype: DType, shape: Sequence[DimLike] = ()) -> Value:
+        """A number (or symbolic size) of that element type, spread over ``shape``."""
+        if isinstance(value, Value):
+            return self.broadcast(self.cast(value, dtype), shape)
+        if isinstance(value, Dim):
+            return self.broadcast(self.cast(self.b.dim_size(size=value), dtype), shape)
+        if all(isinstance(d, int) for d in shape):
+            return self.b.const(_number(value, dtype), dtype, tuple(d for d in shape if isinstance(d, int)))
+        return self.broadcast(self.b.const(_number(value, dtype), dtype), shape)
+
+    def broadcast(self, x: Value, shape: Sequence[DimLike]) -> Value:
+        """``x`` spread over ``shape`` by NumPy's rules: aligned at the right, size 1 repeated."""
+        if tuple(x.shape) == tuple(shape):
+            return x
+        lead = len(shape) - len(x.shape)
+        kept = [i for i, d in enumerate(x.shape) if not (d == 1 and shape[lead + i] != 1)]
+        if len(kept) != len(x.shape):
+            x = self.reshape(x, [x.shape[i] for i in kept])
+        dims = tuple(lead + i for i in kept)
+        return self.b.broadcast_in_dim(x, broadcast_dimensions=dims, out=TensorType(shape, x.dtype))  # type: ignore[no-any-return]
+
+    def reshape(self, x: Value, shape: Sequence[DimLike]) -> Value:
+        """``x`` in another shape of as many elements."""
+        return x if tuple(x.shape) == tuple(shape) else self.b.reshape(x, out=TensorType(shape, x.dtype))
+
+    def compute_dtype(self) -> DType:
+        """The element type that torch promotes the node's tensor and number arguments to."""
+        import torch
+
+        metas = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in self.node.args]
+        dtypes = [m for m in metas if isinstance(m, torch.Tensor | int | float | complex | torch.SymInt | torch.SymFloat)]
+        result = dtypes[0]
+        common = torch.result_type(result, result) if len(dtypes) == 1 else torch.result_type(result, dtypes[1])
+        return self.symbols.dtype(common)
+
+    def spread(self, *operands: Any, dtype: DType | None = None, shape: Sequence[DimLike] | None = None) -> list[Value]:
+        """Operands of an elementwise op brought to one element type (default: torch's promotion) and one shape (default: the result's)."""
+        wanted = dtype or self.compute_dtype()
+        over = self.out.shape if shape is None else shape
+        return [self.scalar(v, wanted, over) for v in operands]
+
+    def size_as_value(self, d: DimLike) -> Value:
+        """A size as an i64 tensor of rank 0."""
+        return self.b.dim_size(size=d) if isinstance(d, Dim) else self.b.const(d, I64)
+
+
+def _number(value: Any, dtype: DType) -> Any:
+    """A Python number as torch would store it in ``dtype``."""
+    if dtype is BOOL:
+        return bool(value)
+    if dtype.is_integer:
+        return int(value)
+    return value
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """A possibly negative axis counted from the front; rank 0 has one virtual axis, as in torch."""
+    return axis % max(rank, 1)
+
+
+def axes_of(axes: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
+    """Several axes counted from the front, in rising order; ``None`` or none given: all."""
+    if axes is None or axes == [] or axes == ():
+        return tuple(range(rank))
+    listed = [axes] if isinstance(axes, int) else axes
+    return tuple(sorted({axis_of(a, rank) for a in listed})) if rank else ()
