@@ -58,6 +58,11 @@ def is_composite(op: Any) -> bool:
     return bool(get("has_kernel")(op.name(), "CompositeImplicitAutograd"))
 
 
+def with_graph_module(program: Any, graph_module: Any) -> Any:
+    """A copy of an ExportedProgram with another graph of the same signature; the tensors are shared."""
+    return program._update(graph_module, program.graph_signature)
+
+
 def _complaint(what: str) -> str:
     try:
         version = importlib.import_module("torch").__version__

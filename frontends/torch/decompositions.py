@@ -64,6 +64,26 @@ STRUCTURAL = frozenset(
 
 KEEP = COMPOSITES | STRUCTURAL
 
+# Composites without alias marks in their schema that really never give an input back. The others (einsum of a
+# permutation, dropout in evaluation, type_as of the same type, ...) may, which only matters next to a write.
+FRESH_COMPOSITES = frozenset(
+    """
+    aten.softmax.int aten.log_softmax.int aten.layer_norm.default aten.rms_norm.default aten.group_norm.default
+    aten.batch_norm.default aten.scaled_dot_product_attention.default aten.linear.default aten.matmul.default
+    aten.conv1d.default aten.conv2d.default aten.conv3d.default
+    aten.max_pool1d.default aten.max_pool2d.default aten.max_pool3d.default aten.avg_pool1d.default
+    aten.adaptive_avg_pool1d.default aten.adaptive_avg_pool2d.default aten.adaptive_avg_pool3d.default
+    aten.one_hot.default aten.cross_entropy_loss.default
+    aten.lstm.input aten.gru.input aten.rnn_tanh.input aten.rnn_relu.input
+    aten.upsample_nearest1d.vec aten.upsample_nearest2d.vec aten.upsample_nearest3d.vec
+    aten.upsample_linear1d.vec aten.upsample_bilinear2d.vec aten.upsample_trilinear3d.vec aten.upsample_bicubic2d.vec
+    aten.argsort.default aten.argsort.stable aten.take_along_dim.default aten.square.default
+    aten.where.ScalarSelf aten.where.ScalarOther aten.where.Scalar aten.isfinite.default
+    aten.__and__.Tensor aten.__or__.Tensor aten.__xor__.Tensor aten.__and__.Scalar aten.__or__.Scalar
+    aten.std.dim aten.var.dim aten.max.other aten.min.other aten.outer.default
+""".split()
+)
+
 # torch's own decompositions that its default export table leaves out.
 EXTRA = frozenset(
     """
@@ -86,6 +106,19 @@ def decomposition_table(keep: Iterable[str] = KEEP) -> dict[Any, Callable[..., A
     """
     kept = keep if isinstance(keep, (set, frozenset)) else frozenset(keep)
     return {op: rule for op, rule in _full_table().items() if str(op) not in kept}
+
+
+def retrace_table(keep: Iterable[str] = KEEP) -> dict[Any, Callable[..., Any]]:
+    """The table for a program with writes: composites that may give an input back are decomposed as well.
+
+    torch believes that a composite which it keeps never aliases; kept next to a write, such a one gives wrong values.
+    """
+    kept = frozenset(keep)
+    return {
+        op: rule
+        for op, rule in _full_table().items()
+        if str(op) not in kept or (_compat.is_composite(op) and str(op) not in FRESH_COMPOSITES)
+    }
 
 
 @cache

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.frontends.torch import _compat
-from neuron_ir.frontends.torch.decompositions import KEEP, decomposition_table
+from neuron_ir.frontends.torch.decompositions import KEEP, decomposition_table, retrace_table
 from neuron_ir.frontends.torch.inplace import rewrite_private_writes
 from neuron_ir.frontends.torch.signature import ProgramSignature, read_signature
 
@@ -81,7 +81,7 @@ def export(
     if not isinstance(args, tuple):
         raise TypeError(f"example inputs must be a tuple, got {type(args).__name__}")
     if not isinstance(module, torch.nn.Module):
-        module = _FunctionModule(module)
+        module = _as_module(module)
     return torch.export.export(module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=strict)
 
 
@@ -93,41 +93,31 @@ def functionalize(program: ExportedProgram, keep: frozenset[str] = KEEP) -> Func
     """
     import torch
 
-    table = decomposition_table(keep)
     owner = torch.fx.GraphModule(program.graph_module, _copy_graph(program.graph))
     _inline_mode_regions(owner)
     _rename_harmless(owner.graph)
     rewrite_private_writes(owner.graph)
     origins = _origins(program.graph_module)
     if _must_retrace(owner.graph):
-        program = program.run_decompositions(table)
+        owner.recompile()
+        program = _compat.with_graph_module(program, owner).run_decompositions(retrace_table(keep))
         owner = program.graph_module
         return FunctionalProgram(owner.graph, owner, read_signature(program), program.range_constraints, True, origins)
-    _decompose_nodes(owner.graph, table)
+    _decompose_nodes(owner.graph, decomposition_table(keep))
     owner.graph.eliminate_dead_code(is_impure_node=_is_kept_without_users)
     return FunctionalProgram(owner.graph, owner, read_signature(program), program.range_constraints, False, origins)
 
 
-def _function_module_class() -> type:
+def _as_module(function: Any) -> torch.nn.Module:
+    """A module whose forward is `function`, since torch.export takes modules only."""
     import torch
 
-    class FunctionModule(torch.nn.Module):
-        """A module whose forward is a plain function, since torch.export takes modules only."""
-
-        def __init__(self, function: Callable[..., Any]) -> None:
-            super().__init__()
-            self.function = function
-
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            return self.function(*args, **kwargs)
-
-    return FunctionModule
-
-
-def _FunctionModule(function: Callable[..., Any]) -> torch.nn.Module:  # noqa: N802 - reads as the class it makes
     if not callable(function):
         raise TypeError(f"expected a torch module, a function or an ExportedProgram, got {type(function).__name__}")
-    return _function_module_class()(function)
+
+    module = torch.nn.Module()
+    module.forward = function  # an instance attribute, so that torch sees the function's own argument names
+    return module
 
 
 def _copy_graph(graph: torch.fx.Graph) -> torch.fx.Graph:
@@ -138,6 +128,7 @@ def _copy_graph(graph: torch.fx.Graph) -> torch.fx.Graph:
     env: dict[Any, Any] = {}
     for node in graph.nodes:
         env[node] = copy.node_copy(node, env.__getitem__)
+        env[node].name = node.name  # the signature refers to it; node_copy would rename `input` to `input_1`
     return copy
 
 
@@ -227,12 +218,18 @@ def _map_nodes(tree: Any, env: Mapping[Any, Any]) -> Any:
 
 
 def _rename_harmless(graph: torch.fx.Graph) -> None:
+    """Give operations that only pass their input on a plain name.
+
+    Evaluation dropout gives its input itself; torch's second trace takes it for a copy, which would miss later writes.
+    """
     import torch
 
     for node in graph.nodes:
         name = _HARMLESS_IN_PLACE.get(_name(node))
         if name is not None:
             node.target = getattr(torch.ops.aten, name).default
+        if _name(node) == "aten.dropout.default" and (node.args[1] == 0 or not node.args[2]):
+            node.target, node.args = torch.ops.aten.alias.default, node.args[:1]
 
 
 def _must_retrace(graph: torch.fx.Graph) -> bool:

@@ -10,19 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.frontends.torch import _compat
+from neuron_ir.frontends.torch.decompositions import FRESH_COMPOSITES
 
 if TYPE_CHECKING:
     import torch
-
-# Composites whose schema has no alias marks and which really give a fresh tensor; others may give their input back.
-_FRESH_COMPOSITES = frozenset(
-    """
-    aten.linear.default aten.matmul.default aten.conv1d.default aten.conv2d.default aten.conv3d.default
-    aten.batch_norm.default aten.layer_norm.default aten.group_norm.default aten.rms_norm.default
-    aten.softmax.int aten.log_softmax.int aten.scaled_dot_product_attention.default aten.one_hot.default
-    aten.max_pool2d.default
-""".split()
-)
 
 
 def rewrite_private_writes(graph: torch.fx.Graph) -> None:
@@ -76,7 +67,7 @@ def _gives_fresh(op: Any) -> bool:
     schema = op._schema
     if "unsafe" in schema.name or any(r.alias_info is not None for r in schema.returns):
         return False
-    return not _compat.is_composite(op) or str(op) in _FRESH_COMPOSITES
+    return not _compat.is_composite(op) or str(op) in FRESH_COMPOSITES
 
 
 def _same_result(functional: Any, node: torch.fx.Node, written: torch.fx.Node) -> bool:
