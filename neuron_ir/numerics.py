@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.core import Func, Module, Op
 from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.instrument import Instrument
+from neuron_ir.locations import UNKNOWN_LOC
 from neuron_ir.passmanager import Pass
 from neuron_ir.specialise import specialise
 from neuron_ir.types import TOKEN, TensorType
@@ -188,12 +189,22 @@ class VerifyNumerics(Instrument):
         self.run(self.copy, name, before)
         self.run(module, name, after)
         old_of = dict(zip(self.ops, self.copy.walk(), strict=True))
-        at_place = {(op.loc, tuple(r.type for r in op.results)): op for op in before if not op.loc.implicit}
+        old_at, new_at = _last_at_place(before), _last_at_place(after)
         for op, values in after.items():
-            old = old_of.get(op) or at_place.get((op.loc, tuple(r.type for r in op.results)))
+            place = _place(op)
+            old = old_of.get(op) or (old_at.get(place) if new_at.get(place) is op else None)
             if old not in before or len(before[old]) != len(values):
                 continue
             pairs = zip(before[old], values, op.results, strict=True)
             if any(difference(x, y, self.tolerance(p, r.type)) for x, y, r in pairs if r.type is not TOKEN):
                 return op
         return None
+
+
+def _place(op: Op) -> tuple[Any, ...]:
+    return (op.loc, *(r.type for r in op.results))
+
+
+def _last_at_place(ops: Iterable[Op]) -> dict[tuple[Any, ...], Op]:
+    """For each place and type, the last op there: an op that was taken apart ends with the one that gives its value."""
+    return {_place(op): op for op in ops if op.loc is not UNKNOWN_LOC}

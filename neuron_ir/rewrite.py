@@ -24,9 +24,9 @@ from neuron_ir.core import Block, Func, Op, Value
 from neuron_ir.diagnostics import fail
 from neuron_ir.passmanager import Context
 
-__all__ = ["Pattern", "Rewriter", "apply_patterns", "pattern"]
+__all__ = ["Pattern", "Replacement", "Rewriter", "apply_patterns", "pattern"]
 
-Replacement = Value | Sequence[Value] | None
+Replacement = Any  # a value, a sequence of values (one per result), or None: the pattern does not fit
 
 _MAX_REWRITES_PER_OP = 16  # patterns that only go one way need far fewer; beyond it, two of them undo each other
 

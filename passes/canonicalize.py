@@ -11,7 +11,7 @@ from neuron_ir.attrs import Dense
 from neuron_ir.core import Func, Value
 from neuron_ir.dtypes import DType
 from neuron_ir.passmanager import Context, FuncPass
-from neuron_ir.rewrite import Pattern, Rewriter, apply_patterns, pattern
+from neuron_ir.rewrite import Pattern, Replacement, Rewriter, apply_patterns, pattern
 
 __all__ = ["PATTERNS", "Canonicalize"]
 
@@ -30,10 +30,10 @@ class Canonicalize(FuncPass):
 PATTERNS: list[Pattern] = []
 
 
-def rule(root: str, *attrs: str) -> Callable[[Callable[[Any, Rewriter], Any]], Pattern]:
+def rule(root: str, *attrs: str) -> Callable[[Callable[[Any, Rewriter], Replacement]], Pattern]:
     """Declare a pattern of this pass."""
 
-    def add(function: Callable[[Any, Rewriter], Any]) -> Pattern:
+    def add(function: Callable[[Any, Rewriter], Replacement]) -> Pattern:
         made = pattern(root, attrs)(function)
         PATTERNS.append(made)
         return made
@@ -45,52 +45,52 @@ def rule(root: str, *attrs: str) -> Callable[[Callable[[Any, Rewriter], Any]], P
 
 
 @rule("neuron.reshape")
-def reshape_to_same_type(op: Any, rw: Rewriter) -> Value | None:
+def reshape_to_same_type(op: Any, rw: Rewriter) -> Replacement:
     return op.x if op.x.type is op.result.type else None
 
 
 @rule("neuron.reshape")
-def reshape_of_reshape(op: Any, rw: Rewriter) -> Value | None:
+def reshape_of_reshape(op: Any, rw: Rewriter) -> Replacement:
     inner = rw.producer(op.x, "neuron.reshape")
     return rw.b.reshape(inner.x, out=op.result.type) if inner is not None else None
 
 
 @rule("neuron.transpose", "permutation")
-def transpose_in_order(op: Any, rw: Rewriter) -> Value | None:
+def transpose_in_order(op: Any, rw: Rewriter) -> Replacement:
     return op.x if list(op.permutation) == sorted(op.permutation) else None
 
 
 @rule("neuron.transpose", "permutation")
-def transpose_of_transpose(op: Any, rw: Rewriter) -> Value | None:
+def transpose_of_transpose(op: Any, rw: Rewriter) -> Replacement:
     inner = rw.producer(op.x, "neuron.transpose", ["permutation"])
     if inner is None:
         return None
-    return rw.b.transpose(inner.x, permutation=[inner.permutation[i] for i in op.permutation])  # type: ignore[no-any-return]
+    return rw.b.transpose(inner.x, permutation=[inner.permutation[i] for i in op.permutation])
 
 
 @rule("neuron.broadcast_in_dim", "broadcast_dimensions")
-def broadcast_to_same_type(op: Any, rw: Rewriter) -> Value | None:
+def broadcast_to_same_type(op: Any, rw: Rewriter) -> Replacement:
     in_order = list(op.broadcast_dimensions) == list(range(len(op.x.shape)))
     return op.x if in_order and op.x.type is op.result.type else None
 
 
 @rule("neuron.broadcast_in_dim", "broadcast_dimensions")
-def broadcast_of_broadcast(op: Any, rw: Rewriter) -> Value | None:
+def broadcast_of_broadcast(op: Any, rw: Rewriter) -> Replacement:
     inner = rw.producer(op.x, "neuron.broadcast_in_dim", ["broadcast_dimensions"])
     if inner is None:
         return None
     dims = [op.broadcast_dimensions[d] for d in inner.broadcast_dimensions]
-    return rw.b.broadcast_in_dim(inner.x, broadcast_dimensions=dims, out=op.result.type)  # type: ignore[no-any-return]
+    return rw.b.broadcast_in_dim(inner.x, broadcast_dimensions=dims, out=op.result.type)
 
 
 @rule("neuron.slice", "start_indices", "limit_indices", "strides")
-def slice_of_everything(op: Any, rw: Rewriter) -> Value | None:
+def slice_of_everything(op: Any, rw: Rewriter) -> Replacement:
     whole = all(s == 0 for s in op.start_indices) and all(s == 1 for s in op.strides)
     return op.x if whole and op.x.type is op.result.type else None
 
 
 @rule("neuron.slice", "start_indices", "limit_indices", "strides")
-def slice_of_slice(op: Any, rw: Rewriter) -> Value | None:
+def slice_of_slice(op: Any, rw: Rewriter) -> Replacement:
     inner = rw.producer(op.x, "neuron.slice", ["start_indices", "limit_indices", "strides"])
     if inner is None:
         return None
@@ -109,26 +109,26 @@ def slice_of_slice(op: Any, rw: Rewriter) -> Value | None:
         limits.append(start + (size - 1) * stride + 1 if size else start)
         strides.append(stride)
     every = [] if all(s == 1 for s in strides) else strides
-    return rw.b.slice(inner.x, start_indices=starts, limit_indices=limits, strides=every)  # type: ignore[no-any-return]
+    return rw.b.slice(inner.x, start_indices=starts, limit_indices=limits, strides=every)
 
 
 @rule("neuron.concatenate", "dimension")
-def concatenate_of_one(op: Any, rw: Rewriter) -> Value | None:
+def concatenate_of_one(op: Any, rw: Rewriter) -> Replacement:
     return op.operands[0] if len(op.operands) == 1 else None
 
 
 @rule("neuron.pad", "edge_padding_low", "edge_padding_high", "interior_padding")
-def pad_by_nothing(op: Any, rw: Rewriter) -> Value | None:
+def pad_by_nothing(op: Any, rw: Rewriter) -> Replacement:
     return op.x if not any((*op.edge_padding_low, *op.edge_padding_high, *op.interior_padding)) else None
 
 
 @rule("neuron.reverse", "dimensions")
-def reverse_nothing(op: Any, rw: Rewriter) -> Value | None:
+def reverse_nothing(op: Any, rw: Rewriter) -> Replacement:
     return op.x if not op.dimensions else None
 
 
 @rule("neuron.reverse", "dimensions")
-def reverse_of_reverse(op: Any, rw: Rewriter) -> Value | None:
+def reverse_of_reverse(op: Any, rw: Rewriter) -> Replacement:
     inner = rw.producer(op.x, "neuron.reverse", ["dimensions"])
     return inner.x if inner is not None and sorted(inner.dimensions) == sorted(op.dimensions) else None
 
@@ -137,30 +137,30 @@ def reverse_of_reverse(op: Any, rw: Rewriter) -> Value | None:
 
 
 @rule("neuron.dynamic_reshape")
-def reshape_to_static(op: Any, rw: Rewriter) -> Value | None:
+def reshape_to_static(op: Any, rw: Rewriter) -> Replacement:
     return rw.b.reshape(op.x, out=op.result.type) if op.result.type.is_static and op.x.type.is_static else None
 
 
 @rule("neuron.dynamic_broadcast_in_dim", "broadcast_dimensions", "known_expanding_dimensions", "known_nonexpanding_dimensions")
-def broadcast_to_static(op: Any, rw: Rewriter) -> Value | None:
+def broadcast_to_static(op: Any, rw: Rewriter) -> Replacement:
     if not (op.result.type.is_static and op.x.type.is_static):
         return None
-    return rw.b.broadcast_in_dim(op.x, broadcast_dimensions=op.broadcast_dimensions, out=op.result.type)  # type: ignore[no-any-return]
+    return rw.b.broadcast_in_dim(op.x, broadcast_dimensions=op.broadcast_dimensions, out=op.result.type)
 
 
 @rule("neuron.dynamic_iota", "iota_dimension")
-def iota_of_static(op: Any, rw: Rewriter) -> Value | None:
+def iota_of_static(op: Any, rw: Rewriter) -> Replacement:
     return rw.b.iota(iota_dimension=op.iota_dimension, out=op.result.type) if op.result.type.is_static else None
 
 
 @rule("neuron.get_dimension_size", "dimension")
-def size_of_static(op: Any, rw: Rewriter) -> Value | None:
+def size_of_static(op: Any, rw: Rewriter) -> Replacement:
     size = op.x.shape[op.dimension]
     return rw.b.const(size, op.result.dtype) if isinstance(size, int) else None
 
 
 @rule("neuron.dim_size", "size")
-def size_is_number(op: Any, rw: Rewriter) -> Value | None:
+def size_is_number(op: Any, rw: Rewriter) -> Replacement:
     return rw.b.const(op.size, op.result.dtype) if isinstance(op.size, int) else None
 
 
@@ -181,7 +181,7 @@ def holds_every_value(narrow: DType, wide: DType) -> bool:
 
 
 @rule("neuron.cast", "mode")
-def cast_to_same_type(op: Any, rw: Rewriter) -> Value | None:
+def cast_to_same_type(op: Any, rw: Rewriter) -> Replacement:
     if op.x.type is not op.result.type:
         return None
     plain = op.mode != "saturate" and op.x.dtype.name in _FORMATS or not op.x.dtype.is_float
@@ -189,7 +189,7 @@ def cast_to_same_type(op: Any, rw: Rewriter) -> Value | None:
 
 
 @rule("neuron.cast", "mode")
-def cast_there_and_back(op: Any, rw: Rewriter) -> Value | None:
+def cast_there_and_back(op: Any, rw: Rewriter) -> Replacement:
     inner = rw.producer(op.x, "neuron.cast", ["mode"])
     if inner is None or inner.x.type is not op.result.type:
         return None
@@ -197,17 +197,17 @@ def cast_there_and_back(op: Any, rw: Rewriter) -> Value | None:
         return rw.decline(f"cast_there_and_back: {inner.result.dtype} does not hold every {inner.x.dtype}")
     if "saturate" in (op.mode, inner.mode) and inner.result.dtype.is_float:
         return rw.decline("cast_there_and_back: mode saturate changes infinities")
-    return inner.x  # type: ignore[no-any-return]
+    return inner.x
 
 
 @rule("neuron.cast", "mode")
-def cast_of_widening(op: Any, rw: Rewriter) -> Value | None:
+def cast_of_widening(op: Any, rw: Rewriter) -> Replacement:
     inner = rw.producer(op.x, "neuron.cast")
     if inner is None or not (inner.x.dtype.is_float and op.result.dtype.is_float and op.x.dtype.is_float):
         return None
     if inner.x.dtype is inner.result.dtype or not holds_every_value(inner.x.dtype, inner.result.dtype):
         return None
-    return rw.b.cast(inner.x, mode=op.mode, out=op.result.type)  # type: ignore[no-any-return]
+    return rw.b.cast(inner.x, mode=op.mode, out=op.result.type)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -222,42 +222,42 @@ def _is(rw: Rewriter, value: Value, number: float, sign: bool | None = None) -> 
 
 
 @rule("neuron.add")
-def add_nothing(op: Any, rw: Rewriter) -> Value | None:
+def add_nothing(op: Any, rw: Rewriter) -> Replacement:
     return op.a if _is(rw, op.b, 0, sign=True) else None
 
 
 @rule("neuron.subtract")
-def subtract_nothing(op: Any, rw: Rewriter) -> Value | None:
+def subtract_nothing(op: Any, rw: Rewriter) -> Replacement:
     return op.a if _is(rw, op.b, 0, sign=False) else None
 
 
 @rule("neuron.multiply")
-def multiply_by_one(op: Any, rw: Rewriter) -> Value | None:
+def multiply_by_one(op: Any, rw: Rewriter) -> Replacement:
     return op.a if _is(rw, op.b, 1) else None
 
 
 @rule("neuron.divide")
-def divide_by_one(op: Any, rw: Rewriter) -> Value | None:
+def divide_by_one(op: Any, rw: Rewriter) -> Replacement:
     return op.a if _is(rw, op.b, 1) else None
 
 
 @rule("neuron.negate")
-def double_negation(op: Any, rw: Rewriter) -> Value | None:
+def double_negation(op: Any, rw: Rewriter) -> Replacement:
     inner = rw.producer(op.x, "neuron.negate")
-    return inner and inner.x  # type: ignore[no-any-return]
+    return inner and inner.x
 
 
 @rule("neuron.not")
-def double_not(op: Any, rw: Rewriter) -> Value | None:
+def double_not(op: Any, rw: Rewriter) -> Replacement:
     inner = rw.producer(op.x, "neuron.not")
-    return inner and inner.x  # type: ignore[no-any-return]
+    return inner and inner.x
 
 
-def constant_right(op: Any, rw: Rewriter) -> Value | None:
+def constant_right(op: Any, rw: Rewriter) -> Replacement:
     """A commutative op with its constant as the second operand."""
     if rw.dense(op.operands[0]) is None or rw.dense(op.operands[1]) is not None:
         return None
-    return rw.b.make(op.name, op.operands[1], op.operands[0])  # type: ignore[no-any-return]
+    return rw.b.make(op.name, op.operands[1], op.operands[0])
 
 
 for _name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor"):
@@ -268,24 +268,24 @@ for _name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor"):
 
 
 @rule("neuron.select")
-def select_of_equal(op: Any, rw: Rewriter) -> Value | None:
+def select_of_equal(op: Any, rw: Rewriter) -> Replacement:
     return op.a if op.a is op.b else None
 
 
 @rule("neuron.select")
-def select_by_constant(op: Any, rw: Rewriter) -> Value | None:
+def select_by_constant(op: Any, rw: Rewriter) -> Replacement:
     choice = rw.splat(op.pred)
     return None if choice is None else op.a if choice else op.b
 
 
 @rule("neuron.if")
-def if_of_constant(op: Any, rw: Rewriter) -> list[Value] | None:
+def if_of_constant(op: Any, rw: Rewriter) -> Replacement:
     choice = rw.splat(op.pred)
     return None if choice is None else rw.inline(op, op.true_branch if choice else op.false_branch, ())
 
 
 @rule("neuron.case")
-def case_of_constant(op: Any, rw: Rewriter) -> list[Value] | None:
+def case_of_constant(op: Any, rw: Rewriter) -> Replacement:
     choice = rw.splat(op.index)
     if choice is None:
         return None
@@ -294,28 +294,28 @@ def case_of_constant(op: Any, rw: Rewriter) -> list[Value] | None:
 
 
 @rule("neuron.for", "trip_count")
-def loop_that_never_runs(op: Any, rw: Rewriter) -> list[Value] | None:
+def loop_that_never_runs(op: Any, rw: Rewriter) -> Replacement:
     return list(op.operands) if op.trip_count == 0 else None
 
 
 @rule("neuron.broadcast_in_dim", "broadcast_dimensions")
-def broadcast_of_splat(op: Any, rw: Rewriter) -> Value | None:
+def broadcast_of_splat(op: Any, rw: Rewriter) -> Replacement:
     return _splat_as(op, rw)
 
 
 @rule("neuron.reshape")
-def reshape_of_splat(op: Any, rw: Rewriter) -> Value | None:
+def reshape_of_splat(op: Any, rw: Rewriter) -> Replacement:
     return _splat_as(op, rw)
 
 
 @rule("neuron.transpose", "permutation")
-def transpose_of_splat(op: Any, rw: Rewriter) -> Value | None:
+def transpose_of_splat(op: Any, rw: Rewriter) -> Replacement:
     return _splat_as(op, rw)
 
 
-def _splat_as(op: Any, rw: Rewriter) -> Value | None:
+def _splat_as(op: Any, rw: Rewriter) -> Replacement:
     """A constant of equal elements in another static shape."""
     type, dense = op.result.type, rw.dense(op.x)
     if dense is None or not dense.is_splat or not type.is_static:
         return None
-    return rw.b.constant(value=Dense(type.dtype, type.shape, dense.data), out=type)  # type: ignore[no-any-return]
+    return rw.b.constant(value=Dense(type.dtype, type.shape, dense.data), out=type)

@@ -11,7 +11,7 @@ from neuron_ir.core import Block, Func, Op, Value
 from neuron_ir.passes.canonicalize import transpose_in_order, transpose_of_transpose
 from neuron_ir.passes.expand_composites import expand
 from neuron_ir.passmanager import Context, FuncPass, option
-from neuron_ir.rewrite import Pattern, Rewriter, apply_patterns, pattern
+from neuron_ir.rewrite import Pattern, Replacement, Rewriter, apply_patterns, pattern
 from neuron_ir.types import Layout, TensorType
 
 __all__ = ["LayOut"]
@@ -82,7 +82,7 @@ def _to_channels_first(permutation: tuple[int, ...]) -> bool:
     return rank > 2 and permutation == (0, rank - 1, *range(1, rank - 1))
 
 
-def sink_transpose(op: Any, rw: Rewriter) -> Value | None:
+def sink_transpose(op: Any, rw: Rewriter) -> Replacement:
     """An elementwise op of transposed values as the transpose of that op on the values themselves."""
     if op.regions or len(op.results) != 1 or any(v.type.rank != op.result.type.rank for v in op.operands):
         return None
@@ -99,7 +99,7 @@ def sink_transpose(op: Any, rw: Rewriter) -> Value | None:
     shape = [op.result.shape[order.index(i)] for i in range(len(order))]
     fields = {k: v for k, v in op.attrs.items() if k != "absent"}
     new = rw.b.insert(create(op.name, operands, TensorType(shape, op.result.dtype), fields, op.loc))
-    return rw.b.transpose(new.result, permutation=order)  # type: ignore[no-any-return]
+    return rw.b.transpose(new.result, permutation=order)
 
 
 def _moved(value: Value, order: tuple[int, ...], rw: Rewriter) -> Value | None:

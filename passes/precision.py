@@ -69,7 +69,7 @@ def _lower(op: Op, narrow: DType) -> None:
     block = op.block
     assert isinstance(block, Block)
     b = Builder(block, op.loc, op)
-    spec, wide = op.spec, op.result.type
+    spec, wide = op.spec, op.results[0].type
     operands: list[Value | None] = []
     for declared, value in zip(spec.operands, spec.split(op.operands, op.attrs.get("absent", ())), strict=True):
         multiplied = value is not None and value.dtype.name in _WIDE and declared.name not in _ADDED
@@ -77,6 +77,5 @@ def _lower(op: Op, narrow: DType) -> None:
     fields: dict[str, Any] = {k: v for k, v in op.attrs.items() if k != "absent"}
     if "dtype" in spec.attrs:
         fields["dtype"] = wide.dtype
-    new = b.insert(create(op.name, operands, wide, fields, op.loc))
-    result = new.result
-    op.replace_with([result if result.type is wide else b.cast(result, out=wide)])
+    new = b.insert(create(op.name, operands, [r.type for r in op.results], fields, op.loc))
+    op.replace_with([n if n.type is r.type else b.cast(n, out=r.type) for n, r in zip(new.results, op.results, strict=True)])

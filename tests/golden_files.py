@@ -65,7 +65,7 @@ class GoldenRun(pytest.Item):
             raise GoldenFailure("the file has no // RUN: line")
         stages = self.command.split(" | ")
         if self.numerics:
-            argv = [*self.words(stages[0])[1:], "--verify-numerics"]
+            argv = [*(w for w in self.words(stages[0])[1:] if w != "2>&1"), "--verify-numerics"]
             code, _, err = run_tool("neuron-opt", argv, "")
             if code:
                 raise GoldenFailure(f"executed before and after: neuron-opt {shlex.join(argv)}\n{err}")

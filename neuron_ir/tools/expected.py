@@ -1,8 +1,8 @@
 """Expected diagnostics in a ``.nir`` file: ``// expected-error@+1 [code] {{the whole message}}``.
 
 The place is relative to the comment's own line: ``@+N``, ``@-N``, ``@above``, ``@below``, nothing for the same line, ``@unknown``
-for a diagnostic without a line. The severity is ``error`` or ``warning``; ``[code]`` may be left out. Every expected diagnostic must
-come, with exactly that message at exactly that line, and no other may.
+for a diagnostic without a line. The severity is ``error`` or ``warning``; ``[code]`` may be left out. Every expected diagnostic
+must come, with exactly that message at exactly that line, and no other may.
 """
 
 from __future__ import annotations
@@ -61,6 +61,6 @@ def mismatches(text: str, name: str, diagnostics: Sequence[Diagnostic]) -> list[
         else:
             problems.append(f"unexpected diagnostic:\n{d.render()}")
     for e in pending:
-        place = f"line {e.line}" if e.line else "no line"
-        problems.append(f"{name}:{e.written_at}: error: expected {e.severity} at {place} did not come: {e.message}")
+        where = f"line {e.line}" if e.line else "no line"
+        problems.append(f"{name}:{e.written_at}: error: expected {e.severity} at {where} did not come: {e.message}")
     return problems
