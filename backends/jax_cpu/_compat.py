@@ -1,0 +1,60 @@
+"""The parts of JAX below its public interface that the reference accelerator uses, and a check that they are as expected.
+
+Held for jax 0.10: equations of a jaxpr and how one is bound again, XLA's compiler options, and an array's host address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Literal
+
+from neuron_ir.diagnostics import fail
+
+__all__ = ["ClosedJaxpr", "Literal", "address", "bind_equation", "check"]
+
+# XLA's CPU client shares a host array only from such an address; from any other it makes a copy.
+ALIGNMENT = 64
+
+
+def bind_equation(eqn: Any, values: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
+    """The results of an equation's primitive on other values and parameters, one per output."""
+    bound = eqn.primitive.get_bind_params(dict(params))
+    with eqn.ctx.manager:
+        results = eqn.primitive.bind(*values, **bound)
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
+def address(array: jax.Array) -> int:
+    """The host address of a CPU array's first element. Waits until the array is computed."""
+    return int(array.block_until_ready().unsafe_buffer_pointer())
+
+
+@cache
+def check() -> None:
+    """Refuse a JAX whose private parts differ, once per process, with the version in the message.
+
+    Raises :class:`IRError` where an equation cannot be bound again, an option is unknown, or an address is not the array's own.
+    """
+    import numpy
+
+    from neuron_ir.backends.jax_cpu.guards import COMPILER_OPTIONS, protect
+
+    host = numpy.frombuffer(memoryview(bytearray(4 * 16 + ALIGNMENT)), numpy.float32)
+    start = (-host.ctypes.data % ALIGNMENT) // 4
+    host = host[start : start + 4]
+    host[:] = 89.0
+    device = jax.local_devices(backend="cpu")[0]
+    try:
+        shared = jax.device_put(host, device)
+        same = address(shared) == host.ctypes.data
+        function = jax.jit(protect(lambda x: jax.numpy.log(jax.numpy.exp(x))), compiler_options=dict(COMPILER_OPTIONS))
+        kept = bool(numpy.isinf(numpy.asarray(function(shared))).all())
+    except Exception as error:  # any failure of a private part means the same: this version is not supported
+        raise fail("runtime", f"jax {jax.__version__} is not supported by the reference accelerator: {error}") from error
+    if not same or not kept:
+        what = "does not share host memory" if not same else "simplifies across an optimization barrier"
+        raise fail("runtime", f"jax {jax.__version__} is not supported by the reference accelerator: it {what}")
