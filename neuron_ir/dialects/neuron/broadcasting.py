@@ -42,9 +42,15 @@ def broadcast_shape(op: Any, what: str, *shapes: Sequence[DimLike]) -> tuple[Dim
     for s in shapes:
         both = broadcast_dims(shape, s)
         if both is None:
-            raise op.error("shape", f"{what} of shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
+            raise op.error("shape", f"{what} of shapes {listed(shapes)} do not broadcast")
         shape = both
     return shape
+
+
+def listed(shapes: Sequence[Sequence[DimLike]]) -> str:
+    """``[2], [3] and [4]``."""
+    *first, last = [str(list(s)) for s in shapes]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def axis_in(op: Any, axis: int, rank: int) -> int:
