@@ -1,75 +1,107 @@
-"""One program of static shapes as one jitted JAX function."""
+"""One program of static shapes as one jitted JAX function, compiled once per process for equal programs."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from neuron_ir.attrs import Resource
-from neuron_ir.backends.jax_cpu.arrays import host_view, resident
 from neuron_ir.backends.jax_cpu.guards import COMPILER_OPTIONS, protect
 from neuron_ir.backends.jax_cpu.signature import Signature
 from neuron_ir.core import Module
-from neuron_ir.diagnostics import fail
 from neuron_ir.meaning import Meaning, run, x64
 
-__all__ = ["Executable", "build"]
+__all__ = ["Executable", "executable_for", "resource_names"]
+
+CACHE_SIZE = 256  # executables kept per process; the least recently used one goes first
+
+_cache: OrderedDict[str, Executable] = OrderedDict()
+_lock = threading.Lock()
 
 
 class Executable:
-    """A compiled function of (weights, state, inputs), each a list of arrays in the signature's order."""
+    """A compiled function of the program's arrays: weights, state, resources, inputs, each in the order of the signature."""
 
-    def __init__(self, compiled: Any, resources: Sequence[Any]):
+    def __init__(self, compiled: Any):
         self.compiled = compiled
-        self.resources = resources
 
-    def __call__(self, weights: Sequence[Any], state: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
-        """The function's results, one JAX array per result."""
+    def __call__(self, weights: Sequence[Any], state: Sequence[Any], resources: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
+        """The function's results, one JAX array per result. State made by an earlier call is used up."""
         with x64():
-            results: Sequence[Any] = self.compiled(*weights, *state, *self.resources, *inputs)
+            results: Sequence[Any] = self.compiled(*weights, *state, *resources, *inputs)
         return results
 
 
-def build(module: Module, signature: Signature, options: dict[str, Any]) -> Executable:
-    """Trace and compile ``@main`` of a module whose shapes are static. Weights and large constants are arguments, not literals."""
+def executable_for(module: Module, options: dict[str, Any]) -> Executable:
+    """The executable of a module whose shapes are static; equal programs share one."""
+    key = program_key(module, options)
+    with _lock:
+        found = _cache.get(key)
+        if found is not None:
+            _cache.move_to_end(key)
+            return found
+    made = _build(module, options)
+    with _lock:
+        _cache[key] = made
+        while len(_cache) > CACHE_SIZE:
+            _cache.popitem(last=False)
+    return made
+
+
+def program_key(module: Module, options: dict[str, Any]) -> str:
+    """A hash of all that an executable depends on: the printed program (shapes, types, roles of arguments and results, constants),
+    the options, the versions, and the environment that XLA reads. Weights are arguments, so only their types count.
+    """
+    parts = [module.text(), repr(sorted(options.items())), _versions(), os.environ.get("XLA_FLAGS", "")]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def _versions() -> str:
+    import jax
+    import jaxlib
+
+    import neuron_ir
+
+    return f"neuron-ir {neuron_ir.__version__}, jax {jax.__version__}, jaxlib {jaxlib.__version__}"
+
+
+def _build(module: Module, options: dict[str, Any]) -> Executable:
+    """Trace and compile ``@main``. Weights and large constants are arguments, not literals."""
     import jax
 
     func = module.main
+    signature = Signature.of(func)
     names = resource_names(module)
-    order = (*signature.weights, *signature.state)
-    n_bound = len(order)
+    bound = (*signature.weights, *signature.state)
 
     def traced(*flat: Any) -> tuple[Any, ...]:
-        args: list[Any] = [None] * len(func.args)
-        for index, value in zip(order, flat, strict=False):
-            args[index] = value
-        constants = dict(zip(names, flat[n_bound:], strict=False))
-        for index, value in zip(signature.inputs, flat[n_bound + len(names) :], strict=True):
-            args[index] = value
-        return run(func, args, Meaning(constants.__getitem__, module))
+        constants = dict(zip(names, flat[len(bound) :], strict=False))
+        values = dict(zip((*bound, *signature.inputs), (*flat[: len(bound)], *flat[len(bound) + len(names) :]), strict=True))
+        return run(func, [values[i] for i in range(len(func.args))], Meaning(constants.__getitem__, module))
 
-    def struct(index: int) -> Any:
-        return jax.ShapeDtypeStruct(func.args[index].type.shape, func.args[index].type.dtype.numpy)
+    def struct(type_: Any) -> Any:
+        return jax.ShapeDtypeStruct(type_.shape, type_.dtype.numpy)
 
+    arguments = [func.args[i].type for i in bound] + [names[n] for n in names] + [func.args[i].type for i in signature.inputs]
+    donated = range(len(signature.weights), len(bound))
     guarded = protect(traced) if options.get("guards", True) else traced
     with x64():
-        arrays = [resident(_weight(module, name)) for name in names]
-        structs = [*map(struct, order), *arrays, *map(struct, signature.inputs)]
-        compiled = jax.jit(guarded, keep_unused=True).lower(*structs).compile(compiler_options=dict(COMPILER_OPTIONS))
-    return Executable(compiled, arrays)
+        jitted = jax.jit(guarded, keep_unused=True, donate_argnums=tuple(donated))
+        compiled = jitted.lower(*map(struct, arguments)).compile(compiler_options=dict(COMPILER_OPTIONS))
+    return Executable(compiled)
 
 
-def resource_names(module: Module) -> list[str]:
-    """The names of the weights that constants anywhere in the module refer to, in order of first use."""
-    names: dict[str, None] = {}
+def resource_names(module: Module) -> dict[str, Any]:
+    """The weights that constants anywhere in the module refer to, in order of first use, with the type of each."""
+    names: dict[str, Any] = {}
     for op in module.walk():
         value = op.attrs.get("value")
         if isinstance(value, Resource):
-            names[str(value)] = None
-    return list(names)
-
-
-def _weight(module: Module, name: str) -> Any:
-    if name not in module.weights:
-        raise fail("weights", f"a constant refers to {name!r}, which the module's weights do not have", module.loc)
-    return host_view(module.weights[name])[0]
+            names[str(value)] = op.results[0].type
+    return names
