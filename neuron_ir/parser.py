@@ -90,7 +90,7 @@ def _flat_op() -> re.Pattern[str]:
     """The parts of a FLAT_OP as groups, from the grammar's own terminals."""
     part = {t.name: t.pattern.to_regexp() for t in _lark()[0].terminals}
     optional = "".join(rf"(?:\s*({part[name]}))?" for name in ("ATTRS", "OP_TYPES", "LOC"))
-    return re.compile(rf"({part['RESULTS']})?\s*({part['OP_NAME']})\s*({part['OPERANDS']}){optional}")
+    return re.compile(rf"(?:({part['RESULTS']})\s*)?({part['OP_NAME']})\s*({part['OPERANDS']}){optional}")
 
 
 _LOCK = threading.RLock()  # the reader is one object with state, so one text is read at a time
@@ -99,7 +99,7 @@ _LOCK = threading.RLock()  # the reader is one object with state, so one text is
 def _start(rule: str, text: str, file: str) -> Any:
     """Parse a whole text from the grammar rule ``rule``."""
     with _LOCK:
-        _lark()[1].begin(file)
+        _lark()[1].begin(file, text)
         return _run(rule, text, _Origin(file, text))
 
 
@@ -130,7 +130,11 @@ def _syntax_error(error: UnexpectedInput, origin: _Origin) -> IRError:
 
 _TERMINALS = {  # as messages name them
     "OP_NAME": "an op",
-    "RESULTS": "results",
+    "RESULTS": "an op",
+    "FLAT_OP": "an op",
+    "FUNCTION": "floordiv, mod, max or min",
+    "QMARK": "'?'",
+    "MINUS": "'-'",
     "OPERANDS": "operands such as (%a, %b)",
     "ATTRS": "attributes",
     "OP_TYPES": "': type'",
@@ -191,11 +195,12 @@ class _Reader(Transformer):  # type: ignore[type-arg]
 
     def __init__(self) -> None:
         super().__init__()
-        self.begin("<text>")
+        self.begin("<text>", "")
 
-    def begin(self, file: str) -> None:
+    def begin(self, file: str, text: str) -> None:
         """Forget the previous text."""
         self.file = file
+        self.origin = _Origin(file, text)  # of the text, or of the token whose inside is being read
         self.names: dict[str, Any] = {}  # visible values by name
         self.scopes: list[tuple[Block, list[str]]] = []  # open blocks with the names each has defined
         self.aliases: dict[str, Layout] = {}
@@ -204,12 +209,17 @@ class _Reader(Transformer):  # type: ignore[type-arg]
 
     def at(self, token: Any) -> FileLoc:
         """The place of a token; of the parts of a flat op only where they are tokens."""
-        return FileLoc(self.file, getattr(token, "line", 0), getattr(token, "column", 0), implicit=True)
+        line, column = getattr(token, "line", None), getattr(token, "column", None)
+        return self.origin.loc(line, column) if line and column else FileLoc(self.file, implicit=True)
 
     def inside(self, start: str, token: str) -> Any:
         """Parse the inside of a token."""
-        line, col = getattr(token, "line", 1), getattr(token, "column", 1)
-        return _run(start, str(token), _Origin(self.file, str(token), line or 1, col or 1))
+        place, outer = self.at(token), self.origin
+        self.origin = _Origin(self.file, str(token), place.line or 1, place.col or 1)
+        try:
+            return _run(start, str(token), self.origin)
+        finally:
+            self.origin = outer
 
     # --- module and functions ---
 
@@ -279,13 +289,16 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         except IRError:  # once more with the place of each part, for the message
             self.make_op(place, (), *(self.part(token, match, i) for i in range(1, 7)))
 
-    def part(self, token: Token, match: re.Match[str], group: int) -> Token | None:
-        """A group of a flat op as a token with its place."""
-        if match[group] is None:
+    def part(self, token: str, match: re.Match[str] | None, group: int) -> Token | None:
+        """A group of a match in a token as a token with its place, where the token has one."""
+        if match is None or match[group] is None:
             return None
+        line, column = getattr(token, "line", None), getattr(token, "column", None)
+        if not (line and column):
+            return Token("PART", match[group])
         before = token[: match.start(group)]
-        column = len(before) - before.rfind("\n") if "\n" in before else (token.column or 1) + len(before)
-        return Token("PART", match[group], line=(token.line or 1) + before.count("\n"), column=column)
+        column = len(before) - before.rfind("\n") if "\n" in before else column + len(before)
+        return Token("PART", match[group], line=line + before.count("\n"), column=column)
 
     def op(self, children: Any) -> None:
         results, name, operands, attrs, *regions, types, loc = children
@@ -299,7 +312,8 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         for operand in _NAMES.findall(operands):
             value = self.names.get(operand)
             if value is None:
-                raise fail("name", f"%{operand} is not defined here{nearest(operand, self.names)}", self.at(operands))
+                place = self.at(self.part(operands, re.search(rf"(%{re.escape(operand)})\b", operands), 1))
+                raise fail("name", f"%{operand} is not defined here{nearest(operand, self.names)}", place)
             values.append(value)
         out = self.types(types) if types is not None else ()
         names = _NAMES.findall(results) if results is not None else ()
@@ -404,7 +418,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
             raise fail(
                 "attr",
                 "an attribute is given twice: " + ", ".join(sorted(k for k, _ in entries)),
-                FileLoc(self.file, implicit=True),
+                self.origin.loc(1, 1),
             )
         return attrs
 
@@ -484,7 +498,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
 
     @_rule
     def negated(self, token: Token) -> DimLike:
-        return self.dim(_word(token), token) * -1
+        return self.dim(_word(token), token) * -1  # type: ignore[no-any-return]
 
     @_rule
     def add(self, a: Any, b: Any) -> Any:
@@ -513,7 +527,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
             raise fail(
                 "type", f"there is no element type {element}{nearest(element, [t.name for t in all_dtypes()])}", self.at(element)
             )
-        dims = [self.shape_dim(d) for d in _split_shape(shape)] if shape is not None else []
+        dims = [self.shape_dim(shape, m) for m in _SHAPE_DIMS.finditer(shape)] if shape is not None else []
         placed = DEFAULT_LAYOUT
         if layout is not None:
             placed = self.aliased(layout) if layout.type == "ALIAS" else self.inside("layout", layout)
@@ -522,8 +536,11 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         except ValueError as error:
             raise fail("type", str(error), self.at(element)) from None
 
-    def shape_dim(self, text: str) -> DimLike:
-        return int(text) if text.isdigit() else UNKNOWN if text == "?" else self.inside("sum", text)
+    def shape_dim(self, shape: Token, match: re.Match[str]) -> DimLike:
+        text = match[match.lastindex or 0]
+        if text.isdigit():
+            return int(text)
+        return UNKNOWN if text == "?" else self.inside("sum", self.part(shape, match, match.lastindex or 0) or text)
 
     @_rule
     def layout(self, *entries: Any) -> Layout:
@@ -531,7 +548,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         try:
             return Layout(fields.pop("order", ()), fields.pop("partition", -1), fields.pop("tile", ()), **fields)
         except (TypeError, ValueError) as error:
-            raise fail("type", f"malformed layout: {error}", FileLoc(self.file, implicit=True)) from None
+            raise fail("type", f"malformed layout: {error}", self.origin.loc(1, 1)) from None
 
     @_rule
     def dims(self, *ranges: Any) -> Any:
@@ -565,6 +582,8 @@ class _Reader(Transformer):  # type: ignore[type-arg]
             raise fail("attr", "a dense constant needs one result of a static tensor type", self.at(token))
         try:
             return dense_from(self.inside("dense", text), out[0])
+        except IRError as error:
+            raise fail(error.code, error.diagnostics[0].message, self.at(token)) from None
         except (ValueError, TypeError, OverflowError, struct.error) as error:
             raise fail("attr", f"the constant does not fit {out[0]}: {error}", self.at(token)) from None
 
@@ -589,9 +608,5 @@ def _unquote(token: str) -> str:
     return re.sub(r"\\(.)", lambda m: _UNESCAPE.get(m[1], m[1]), text) if "\\" in text else text
 
 
-def _split_shape(text: str) -> list[str]:
-    """``2xSx(2*S)x`` to its dims."""
-    return [d[1:-1] if d[0] == "(" else d for d in _SHAPE_DIMS.findall(text)]
-
-
-_SHAPE_DIMS = re.compile(r"(\d+|\?|[A-Za-wyz_][A-Za-wyz_0-9]*|\((?:[^()]|\([^()]*\))*\))x")
+# The dims of ``2xSx(2*S)x``, as group 1 or, out of their parentheses, 2.
+_SHAPE_DIMS = re.compile(r"(?:(\d+|\?|[A-Za-wyz_][A-Za-wyz_0-9]*)|\(((?:[^()]|\([^()]*\))*)\))x")

@@ -121,7 +121,11 @@ class _Verifier:
             if args is not None and not _all_compatible([a.type for a in block.args], args):
                 message = f"region {declared.name} takes {_types([a.type for a in block.args])} where {_types(args)} is needed"
                 self.report(op.error("region", message))
+            around = self.visible
+            if op.name == "neuron.fused":
+                self.visible = set()
             self.block(block, "neuron.yield", declared.results(op) if declared.results else None, depth + 1)
+            self.visible = around
 
 
 def _check_operands(op: Op) -> None:
