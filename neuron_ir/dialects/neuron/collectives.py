@@ -125,7 +125,8 @@ class ReduceScatter(Op):
             return j.lax.psum_scatter(x, j.axis, scatter_dimension=axis, axis_index_groups=groups, tiled=True)
         parts = j.lax.all_to_all(x, j.axis, axis, axis, axis_index_groups=groups, tiled=True)
         count = len(replica_groups[0]) if replica_groups else j.lax.axis_size(j.axis)
-        each, total, *rest = j.jax.vmap(lambda a, b: computation(a, b)[0]), *j.np.split(parts, count, axis)
+        each = j.jax.vmap(lambda a, b: computation(a, b)[0])
+        total, *rest = j.np.split(parts, count, axis)
         for part in rest:
             total = each(total.reshape(-1), part.reshape(-1)).reshape(total.shape)
         return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +47,14 @@ def on_tuples(body: Callable[..., Any], n: int) -> Callable[..., Any]:
     return lambda a, b: body(*a, *b)
 
 
+def once(j: Any, body: Any, values: Any, shape: Any) -> tuple[Any, ...]:
+    """The body applied to initial value and element, once each. XLA forgets the initial value where it reduces one element."""
+    n = len(values) // 2
+    starts = [j.np.broadcast_to(v, values[0].size) for v in values[n:]]
+    made = j.jax.vmap(body)(*starts, *[x.reshape(-1) for x in values[:n]])
+    return tuple(y.reshape(shape) for y in made)
+
+
 def _halves(self: Op) -> tuple[list[Any], list[Any]]:
     """Inputs and their initial values; an error where they do not match one to one."""
     values = self.operands
@@ -87,6 +96,8 @@ class Reduce(Op):
     def jax(j, *values, dimensions, body):
         n = len(values) // 2
         dims = tuple(d % values[0].ndim for d in dimensions)
+        if math.prod(values[0].shape[d] for d in dims) == 1:
+            return once(j, body, values, [s for i, s in enumerate(values[0].shape) if i not in dims])
         if n > 1:
             return tuple(j.lax.reduce(values[:n], values[n:], on_tuples(body, n), dims))
         x, init = values
@@ -134,6 +145,8 @@ class ReduceWindow(Op):
 
     def jax(j, *values, window_dimensions, window_strides, base_dilations, window_dilations, padding, body):
         n, ones = len(values) // 2, (1,) * values[0].ndim
+        if not ones:
+            return once(j, body, values, ())
         window = (
             window_dimensions or ones,
             window_strides or ones,
@@ -193,6 +206,9 @@ class SelectAndScatter(Op):
 
         def pick(kept, new):
             (a, at_a), (b, at_b) = kept, new
+            swap = (at_b >= 0) & (at_b < at_a)  # XLA does not promise an order
+            a, b = j.np.where(swap, b, a), j.np.where(swap, a, b)
+            at_a, at_b = j.np.where(swap, at_b, at_a), j.np.where(swap, at_a, at_b)
             keep = (at_b < 0) | ((at_a >= 0) & select(a, b)[0])
             return j.np.where(keep, a, b), j.np.where(keep, at_a, at_b)
 
@@ -204,7 +220,7 @@ class SelectAndScatter(Op):
 
 def _scatter_one_by_one(j, flat, places, updates, scatter):
     """``flat`` after combining each update into its place; a plain sum goes in one step."""
-    places = j.np.where(places < 0, flat.size, places)
+    places, updates = j.np.where(places < 0, flat.size, places), j.np.asarray(updates)
     if monoid(j, scatter) is j.lax.add:
         wide = accumulator_name(j, flat)
         return flat.astype(wide).at[places].add(updates.astype(wide), mode="drop").astype(flat.dtype)

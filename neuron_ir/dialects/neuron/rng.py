@@ -118,7 +118,7 @@ def _bits_types(self: Op, like: frozenset[DType], what: str) -> tuple[TensorType
     return state, drawn
 
 
-def _check_state(self: Op) -> None:
+def _check_state(self: Any) -> None:
     if self.state.type is not STATE:
         raise self.error("operand", f"the state is key and counter, {STATE}, not {self.state.type}")
 
