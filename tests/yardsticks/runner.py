@@ -1,0 +1,174 @@
+"""Runs the cases of a yardstick in killable worker processes and counts the outcomes.
+
+A yardstick is a module with ``NAME``, ``cases(args) -> list[str]``, ``run_case(case) -> (outcome, detail)`` and, where it needs more than
+the common ones, ``arguments(parser)``. Call ``runner.main(module)``; the cases are spread over ``--jobs`` processes, a case that takes
+longer than ``--timeout`` seconds kills its process, and every outcome is one line of a JSON-lines file, so that a run can ``--resume``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import multiprocessing
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Outcome -> what it means. The ceiling is everything but the last two.
+OUTCOMES = {
+    "right": "values, element types and shapes are the framework's",
+    "wrong": "a value, element type or shape differs and nothing warned",
+    "refused": "a diagnostic that names the operation and the reason",
+    "unclear": "an error that is no diagnostic of ours",
+    "crashed": "the process died",
+    "timeout": "no answer in time",
+    "not exportable": "the framework itself cannot express the program for any backend",
+    "no sample": "the framework has no input for this case, or cannot run it itself",
+}
+
+
+class Outcome(NamedTuple):
+    """What became of one case."""
+
+    case: str
+    outcome: str
+    detail: str
+    seconds: float
+
+
+class _Worker:
+    """One process that runs cases one after another."""
+
+    def __init__(self, module: str):
+        here, there = multiprocessing.Pipe()
+        self.connection: Connection = here
+        self.process = multiprocessing.get_context("spawn").Process(target=_serve, args=(module, there), daemon=True)
+        self.process.start()
+        there.close()
+        self.case = ""
+        self.started = time.monotonic()
+
+    def give(self, case: str) -> None:
+        self.case, self.started = case, time.monotonic()
+        self.connection.send(case)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+def _serve(module_name: str, connection: Connection) -> None:
+    module = importlib.import_module(module_name)
+    while True:
+        try:
+            case = connection.recv()
+        except EOFError:
+            return
+        try:
+            outcome, detail = module.run_case(case)
+        except Exception as error:  # whatever escapes a yardstick's own judgement is an unclear error of the path under test
+            outcome, detail = "unclear", f"{type(error).__name__}: {error}"
+        connection.send((outcome, str(detail)[:600]))
+
+
+def run(module_name: str, cases: Sequence[str], jobs: int, timeout: float, sink: Path | None = None) -> list[Outcome]:
+    """Run the cases and give their outcomes in the order in which they ended."""
+    todo = list(reversed(cases))
+    done: list[Outcome] = []
+    workers = [_Worker(module_name) for _ in range(min(jobs, len(todo)))]
+    for worker in workers:
+        worker.give(todo.pop())
+    while workers:
+        ready = wait([w.connection for w in workers], timeout=1.0)
+        for worker in list(workers):
+            outcome = _poll(worker, worker.connection in ready, timeout)
+            if outcome is None:
+                continue
+            done.append(outcome)
+            _record(outcome, sink)
+            _progress(done, len(cases))
+            alive = outcome.outcome not in ("crashed", "timeout")
+            if not todo or not alive:
+                worker.end()
+                workers.remove(worker)
+            if todo and not alive:
+                worker = _Worker(module_name)
+                workers.append(worker)
+            if todo and worker in workers:
+                worker.give(todo.pop())
+    print(file=sys.stderr)
+    return done
+
+
+def _poll(worker: _Worker, ready: bool, timeout: float) -> Outcome | None:
+    """The outcome of a worker's case, ``None`` while it runs."""
+    seconds = time.monotonic() - worker.started
+    if ready:
+        try:
+            outcome, detail = worker.connection.recv()
+        except EOFError:
+            worker.process.join()
+            return Outcome(worker.case, "crashed", f"exit code {worker.process.exitcode}", seconds)
+        return Outcome(worker.case, outcome, detail, seconds)
+    return Outcome(worker.case, "timeout", f"more than {timeout:.0f} s", seconds) if seconds > timeout else None
+
+
+def _record(outcome: Outcome, sink: Path | None) -> None:
+    if sink is not None:
+        with sink.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(outcome._asdict()) + "\n")
+
+
+def _progress(done: Sequence[Outcome], total: int) -> None:
+    counts = Counter(o.outcome for o in done)
+    text = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name])
+    print(f"\r{len(done)}/{total}: {text}".ljust(110), end="", file=sys.stderr, flush=True)
+
+
+def table(title: str, outcomes: Sequence[Outcome]) -> str:
+    """A Markdown table of the counts, with the share of right ones among those that the framework itself can express."""
+    counts = Counter(o.outcome for o in outcomes)
+    ceiling = sum(counts[name] for name in OUTCOMES if name not in ("not exportable", "no sample"))
+    share = f"{100 * counts['right'] / ceiling:.1f} %" if ceiling else "-"
+    head = ["", *OUTCOMES, "ceiling", "right of ceiling"]
+    row = [title, *(str(counts[name]) for name in OUTCOMES), str(ceiling), share]
+    return "\n".join("| " + " | ".join(r) + " |" for r in (head, ["---"] * len(head), row))
+
+
+def main(module_name: str, argv: Sequence[str] | None = None) -> int:
+    """The command line of a yardstick. Exit code 1 where a case is wrong, unclear, crashed or timed out."""
+    module: Any = importlib.import_module(module_name)
+    parser = argparse.ArgumentParser(description=module.__doc__)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for one case")
+    parser.add_argument("--sample", type=int, default=0, help="run this many cases, drawn by a fixed seed; 0: all")
+    parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--log", type=Path, help="a JSON-lines file of outcomes")
+    parser.add_argument("--resume", action="store_true", help="leave out what --log already has")
+    parser.add_argument("--show", default="wrong,unclear,crashed,timeout", help="outcomes whose cases are listed")
+    if hasattr(module, "arguments"):
+        module.arguments(parser)
+    args = parser.parse_args(argv)
+    cases = [c for c in module.cases(args) if args.only in c]
+    if args.sample and args.sample < len(cases):
+        cases = sorted(random.Random(0).sample(cases, args.sample))
+    earlier = _read(args.log) if args.resume and args.log and args.log.exists() else []
+    known = {o.case for o in earlier}
+    outcomes = earlier + run(module_name, [c for c in cases if c not in known], args.jobs, args.timeout, args.log)
+    shown = args.show.split(",")
+    for outcome in sorted(outcomes):
+        if outcome.outcome in shown or "all" in shown:
+            print(f"{outcome.outcome}: {outcome.case}: {outcome.detail}")
+    print(table(module.NAME, outcomes))
+    return int(any(o.outcome in ("wrong", "unclear", "crashed", "timeout") for o in outcomes))
+
+
+def _read(log: Path) -> list[Outcome]:
+    return [Outcome(**json.loads(line)) for line in log.read_text(encoding="utf-8").splitlines()]
