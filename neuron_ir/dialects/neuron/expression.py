@@ -11,7 +11,7 @@ from neuron_ir.core import Value
 from neuron_ir.diagnostics import fail
 from neuron_ir.dialects.neuron.broadcasting import broadcast_dims
 from neuron_ir.dialects.neuron.shapes import product
-from neuron_ir.dims import DimLike
+from neuron_ir.dims import UNKNOWN, Dim, DimLike
 from neuron_ir.dtypes import I64, DType
 from neuron_ir.types import TensorType
 
@@ -43,7 +43,9 @@ class Expr:
         return Expr(self.b, value)
 
     def lift(self, other: Any) -> Expr:
-        """``other`` as an expression: a Python number becomes a scalar of this element type."""
+        """``other`` as an expression: a Python number or a symbolic size becomes a scalar of this element type."""
+        if isinstance(other, Dim):
+            return self.size(other)
         return other if isinstance(other, Expr) else self.new(self.b.const(other, self.dtype))
 
     def cast(self, dtype: DType) -> Expr:
@@ -172,10 +174,12 @@ class Expr:
 
     def mean(self, axes: Sequence[int], keepdims: bool = True) -> Expr:
         n = product([self.shape[a] for a in axes])
-        return self.sum(axes, keepdims) / (float(n) if isinstance(n, int) else self.size(n))
+        return self.sum(axes, keepdims) / (float(n) if isinstance(n, int) else n)
 
     def size(self, n: DimLike) -> Expr:
         """A symbolic size as a scalar of this element type."""
+        if n is UNKNOWN:
+            raise fail("unsupported", "the op can be expanded only once the sizes '?' of its operands are known", self.b.loc)
         return self.new(self.b.dim_size(size=n)).cast(self.dtype)
 
     def slice(self, start: Sequence[int], limit: Sequence[DimLike], strides: Sequence[int] | None = None) -> Expr:

@@ -157,7 +157,7 @@ class CrossEntropy(Op):
 def _share(logp, label_smoothing):
     """What smoothing gives to each class."""
     classes = logp.shape[_class_axis(logp)]
-    return label_smoothing / classes if isinstance(classes, int) and classes else logp.lift(label_smoothing) / logp.size(classes)
+    return label_smoothing / classes if isinstance(classes, int) and classes else logp.lift(label_smoothing) / classes
 
 
 def _against_probabilities(logp, target, weight, reduction, label_smoothing):
@@ -169,4 +169,4 @@ def _against_probabilities(logp, target, weight, reduction, label_smoothing):
         each = each * weight.broadcast(logp.shape, [axis])
     loss = -each.sum([axis], keepdims=False)
     n = product(loss.shape)
-    return _reduced(loss, reduction, (float(n) if n else math.nan) if isinstance(n, int) else loss.size(n))
+    return _reduced(loss, reduction, (float(n) if n else math.nan) if isinstance(n, int) else n)

@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neuron_ir.diagnostics import IRError
 
-from .judge import apply, close, program, symbolic
+from .judge import apply, close, expanded, program, symbolic
 
 inf, nan = float("inf"), float("nan")
 
@@ -198,4 +198,6 @@ def test_shapes_may_be_symbols():
     q, k = f(("B", 4, "L", 8)), f(("B", 2, "S", 8))
     module = program("neuron.attention", [q, k, k, f(("B", 1, "L", "S"), "bool")], lse=True)
     assert module.main.result_types == [q, f(("B", 4, "L"))]
+    expanded(module)
+    expanded(program("neuron.attention", [q, k, k, None], causal="bottom_right"))
     assert program("neuron.rotary_embedding", [q, f(("L", 8)), f(("L", 8))]).main.result_types == [q]

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from neuron_ir.diagnostics import IRError
 from neuron_ir.dtypes import BF16, F16, F32, F64
 
-from .judge import apply, apply_each, close, program, symbolic
+from .judge import apply, apply_each, close, expanded, program, symbolic
 
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
@@ -149,7 +149,10 @@ def test_what_does_not_fit_is_refused_with_its_numbers():
 
 def test_shapes_may_be_symbols():
     f = symbolic
-    assert program("neuron.linear", [f(("B", "S", 8)), f((4, 8)), f((4,))]).main.result_types == [f(("B", "S", 4))]
+    linear = program("neuron.linear", [f(("B", "S", 8)), f((4, 8)), f((4,))])
+    assert linear.main.result_types == [f(("B", "S", 4))]
+    expanded(linear)
+    expanded(program("neuron.matmul", [f(("B", 2, "S", 8)), f(("B", 1, 8, "S"))]))
     assert program("neuron.matmul", [f(("B", 1, "S", 8)), f((3, 8, None))]).main.result_types == [f(("B", 3, "S", None))]
     assert program("neuron.matmul", [f(("B", "S", 8)), f((None, 8, "S"))]).main.result_types == [f(("B", "S", "S"))]
     assert program("neuron.grouped_matmul", [f(("T", 8)), f((4, 8, 2)), f((4,), "i32")]).main.result_types == [f(("T", 2))]

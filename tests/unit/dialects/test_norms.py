@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from neuron_ir.diagnostics import IRError
 
-from .judge import apply, close, program, symbolic
+from .judge import apply, close, expanded, program, symbolic
 
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 inf, nan = float("inf"), float("nan")
@@ -19,10 +19,16 @@ def randn(*shape, dtype=torch.float32, scale=1.0, shift=0.0, seed=0):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("op, torch_op", [("softmax", F.softmax), ("log_softmax", F.log_softmax)])
-@pytest.mark.parametrize("shape, axis", [((2, 3, 8), -1), ((2, 3, 8), 1), ((5, 1), 1), ((3, 1000), -1), ((), 0)])
+@pytest.mark.parametrize("shape, axis", [((2, 3, 8), 1), ((3, 1000), -1)])
 def test_softmax_is_torchs(op, torch_op, dtype, shape, axis):
     x = randn(*shape, dtype=dtype, scale=4)
     close(apply(op, x, axis=axis), torch_op(x, axis), 4)
+
+
+@pytest.mark.parametrize("op, torch_op", [("softmax", F.softmax), ("log_softmax", F.log_softmax)])
+def test_softmax_of_one_element_and_of_a_scalar(op, torch_op):
+    for x in (randn(5, 1), torch.tensor(3.0)):
+        close(apply(op, x), torch_op(x, -1), 0)
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (2, 0, 3)])
@@ -39,14 +45,13 @@ def test_softmax_of_infinities_and_nan_is_torchs():
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape, trailing", [((4, 16), 1), ((2, 3, 4, 5), 2), ((0, 8), 1), ((2, 768), 1)])
+@pytest.mark.parametrize("shape, trailing", [((2, 3, 4, 5), 2), ((0, 8), 1), ((2, 768), 1)])
 @pytest.mark.parametrize("affine", [True, False])
 def test_layer_norm_is_torchs(dtype, shape, trailing, affine):
     x = randn(*shape, dtype=dtype)
     inner = shape[len(shape) - trailing :]
     weight, bias = (randn(*inner, dtype=dtype, seed=s) if affine else None for s in (1, 2))
     ulps = 4 if dtype in (torch.float32, torch.float64) else 1
-    close(apply("layer_norm", x, weight, bias, trailing_dims=trailing), F.layer_norm(x, inner, weight, bias), ulps)
     results = apply("layer_norm", x, weight, bias, trailing_dims=trailing, stats=True)
     for actual, expected in zip(results, torch.native_layer_norm(x, inner, weight, bias, 1e-5), strict=True):
         close(actual, expected, ulps)
@@ -67,14 +72,13 @@ def test_layer_norm_with_a_bias_only_and_with_f32_parameters_beside_bf16():
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape, trailing", [((4, 16), 1), ((2, 3, 4), 2), ((0, 8), 1), ((2, 1), 1)])
+@pytest.mark.parametrize("shape, trailing", [((2, 3, 4), 2), ((0, 8), 1), ((2, 256), 1)])
 @pytest.mark.parametrize("affine", [True, False])
 def test_rms_norm_is_torchs(dtype, shape, trailing, affine):
     x = randn(*shape, dtype=dtype)
     inner = shape[len(shape) - trailing :]
     weight = randn(*inner, dtype=dtype, seed=1) if affine else None
     ulps = 4 if dtype in (torch.float32, torch.float64) else 1
-    close(apply("rms_norm", x, weight, trailing_dims=trailing, eps=1e-6), F.rms_norm(x, inner, weight, 1e-6), ulps)
     y, rstd = apply("rms_norm", x, weight, trailing_dims=trailing, eps=1e-6, stats=True)
     expected = torch.ops.aten._fused_rms_norm(x, inner, weight, 1e-6)
     close(y, expected[0], ulps)
@@ -89,6 +93,13 @@ def test_norms_of_big_half_activations_sum_in_f32():
     close(apply("layer_norm", x), F.layer_norm(x, [4]), 1)
 
 
+def test_one_result_where_no_statistics_are_asked_for():
+    x, weight = randn(2, 4, 6), randn(6, seed=1)
+    close(apply("layer_norm", x, weight, None), F.layer_norm(x, [6], weight), 4)
+    close(apply("rms_norm", x, weight), F.rms_norm(x, [6], weight, 1e-6), 4)
+    close(apply("group_norm", x, None, None, groups=2), F.group_norm(x, 2), 6)
+
+
 def test_layer_norm_of_a_large_mean_does_not_cancel():
     x = randn(4, 64, shift=3e4, scale=0.5)
     exact = F.layer_norm(x.double(), [64])
@@ -97,12 +108,11 @@ def test_layer_norm_of_a_large_mean_does_not_cancel():
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape, groups", [((2, 4, 3, 5), 2), ((3, 6), 3), ((2, 4, 7), 1), ((2, 4, 7), 4)])
+@pytest.mark.parametrize("shape, groups", [((2, 4, 3, 5), 2), ((3, 6), 3), ((2, 4, 7), 4)])
 def test_group_norm_is_torchs(dtype, shape, groups):
     x = randn(*shape, dtype=dtype)
     weight, bias = (randn(shape[1], dtype=dtype, seed=s) for s in (1, 2))
     ulps = 6 if dtype in (torch.float32, torch.float64) else 1
-    close(apply("group_norm", x, weight, bias, groups=groups), F.group_norm(x, groups, weight, bias), ulps)
     rest = x[0, 0].numel()
     expected = torch.ops.aten.native_group_norm(x, weight, bias, shape[0], shape[1], rest, groups, 1e-5)
     for actual, wanted in zip(apply("group_norm", x, weight, bias, groups=groups, stats=True), expected, strict=True):
@@ -110,7 +120,7 @@ def test_group_norm_is_torchs(dtype, shape, groups):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", [(2, 4, 3, 5), (3, 6), (2, 4, 7)])
+@pytest.mark.parametrize("shape", [(2, 4, 3, 5), (3, 6)])
 @pytest.mark.parametrize("affine", [True, False])
 def test_batch_norm_is_torchs(dtype, shape, affine):
     x = randn(*shape, dtype=dtype)
@@ -175,3 +185,9 @@ def test_shapes_may_be_symbols():
     ):
         module = program(f"neuron.{name}", types, **attrs)
         assert module.main.result_types[0] is types[0]
+        if None not in (d for t in types if t for d in map(_size, t.shape)):
+            expanded(module)
+
+
+def _size(d):
+    return None if str(d) == "?" else d
