@@ -21,6 +21,7 @@ PHILOX_FACTORS, PHILOX_STEPS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85
 
 def threefry(j: Any, key: Any, x: Any) -> tuple[Any, Any]:
     """Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011)."""
+    key = [j.np.asarray(k) for k in key]
     keys = (key[0], key[1], key[0] ^ key[1] ^ j.np.uint32(0x1BD11BDA))
     a, b = x[0] + keys[0], x[1] + keys[1]
     for group in range(5):
@@ -34,7 +35,7 @@ def threefry(j: Any, key: Any, x: Any) -> tuple[Any, Any]:
 
 def philox(j: Any, key: Any, x: Any) -> tuple[Any, Any, Any, Any]:
     """Philox-4x32 with 10 rounds (same paper)."""
-    k0, k1 = key
+    k0, k1 = (j.np.asarray(k) for k in key)
     a, b, c, d = x
     for _ in range(10):
         first = a.astype(j.np.uint64) * j.np.uint64(PHILOX_FACTORS[0])
