@@ -36,7 +36,7 @@ def solve_sizes(func: Func, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]
         if wanted != actual:
             known = ", ".join(f"{n} = {sizes[n]}" for n in sorted(declared.symbols))
             raise fail("input", f"@{func.name}: {place} is {actual}, but {declared} is {wanted} with {known}", func.loc)
-    _check_ranges(func, sizes)
+    check_ranges(func, sizes)
     return sizes
 
 
@@ -65,7 +65,7 @@ def _int(value: DimLike) -> int:
     return value
 
 
-def _check_ranges(func: Func, sizes: Mapping[str, int]) -> None:
+def check_ranges(func: Func, sizes: Mapping[str, int]) -> None:
     for name, size in sizes.items():
         low, high = func.dims.get(name, (0, None))
         if size < low or high is not None and size > high:

@@ -1,0 +1,68 @@
+"""What every benchmark shares: interleaved timing, and a table of ours, peer, ratio, bound and verdict."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Row", "interleaved", "report", "seconds"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure. ``ratio`` must be at least ``least`` or at most ``most``, whichever is given."""
+
+    what: str
+    ours: str
+    peer: str
+    ratio: float
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def bound(self) -> str:
+        return f">= {self.least:g}" if self.least is not None else f"<= {self.most:g}" if self.most is not None else ""
+
+    @property
+    def passed(self) -> bool:
+        return (self.least is None or self.ratio >= self.least) and (self.most is None or self.ratio <= self.most)
+
+
+def report(title: str, rows: Sequence[Row]) -> int:
+    """Print the table; gives the exit code: 1 where a row misses its bound."""
+    cells = [("", "ours", "peer", "ratio", "bound", "")]
+    cells += [(r.what, r.ours, r.peer, f"{r.ratio:.2f}", r.bound, _verdict(r)) for r in rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(6)]
+    print(title)
+    for row in cells:
+        print("  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    return 0 if all(r.passed for r in rows) else 1
+
+
+def _verdict(row: Row) -> str:
+    return "" if not row.bound else "pass" if row.passed else "FAIL"
+
+
+def seconds(run: Callable[[], Any], repeats: int = 3) -> float:
+    """The least time of ``repeats`` runs: what the work costs when nothing else takes the core."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def interleaved(runs: Mapping[str, Callable[[], Any]], repeats: int, warmups: int = 2) -> dict[str, float]:
+    """The median time of each, run in turn, so that a busy moment of the machine meets all of them."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(warmups + repeats):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            if number >= warmups:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(taken) for name, taken in times.items()}

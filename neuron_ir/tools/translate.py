@@ -1,0 +1,169 @@
+"""``neuron-translate``: from one form of a program to another.
+
+    neuron-translate model.pt2 -o model.nir            the weights go to model.safetensors
+    neuron-translate model.mlir -o model.nir           StableHLO, text or bytecode
+    neuron-translate model.nir --to stablehlo
+    neuron-translate model.nir --to dot | dot -Tsvg
+
+Forms are told by the files' endings, or by ``--from`` and ``--to``. Exit codes: 0 fine, 1 diagnostics, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neuron_ir.diagnostics import IRError, fail
+
+if TYPE_CHECKING:
+    from neuron_ir.core import Module
+
+__all__ = ["main"]
+
+SOURCES = {".nir": "nir", ".pt2": "pt2", ".mlir": "stablehlo", ".mlirbc": "stablehlo", ".stablehlo": "stablehlo"}
+TARGETS = {".nir": "nir", ".mlir": "stablehlo", ".stablehlo": "stablehlo", ".dot": "dot", ".gv": "dot"}
+FORMS = ("nir", "generic", "stablehlo", "dot")
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="neuron-translate",
+        description="Translate an exported torch program or StableHLO to Neuron IR, and Neuron IR to StableHLO or a graph.",
+        epilog="Exit codes: 0 fine, 1 diagnostics, 2 usage.",
+    )
+    parser.add_argument("input", nargs="?", default="-", help="the program; - is standard input (default)")
+    parser.add_argument("-o", "--output", default="-", metavar="FILE", help="write here instead of to standard output")
+    parser.add_argument("--from", dest="source", choices=("nir", "pt2", "stablehlo"), help="form of the input")
+    parser.add_argument("--to", dest="target", choices=FORMS, help="form of the output (default: by its ending, else nir)")
+    parser.add_argument("--no-locations", action="store_true", help="leave out loc(...)")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool; gives the exit code."""
+    parser = arguments()
+    try:
+        options = parser.parse_args(argv)
+        options.source = options.source or SOURCES.get(Path(options.input).suffix)
+        options.target = options.target or TARGETS.get(Path(options.output).suffix) or ("nir" if options.output == "-" else None)
+        if options.source is None:
+            parser.error(f"cannot tell the form of {options.input}; give --from (endings: {', '.join(SOURCES)})")
+        if options.target is None:
+            parser.error(f"cannot tell the form of {options.output}; give --to (endings: {', '.join(TARGETS)})")
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    try:
+        _write(_read(options), options)
+    except IRError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _read(options: argparse.Namespace) -> Module:
+    """The program as a verified module."""
+    if options.source == "nir" and options.input != "-":
+        return _read_nir(options.input, options.target)
+    data = _bytes(options.input)
+    if options.source == "nir":
+        from neuron_ir.parser import parse
+
+        module = parse(_decoded(data, options.input), "<stdin>")
+    elif options.source == "pt2":
+        module = _from_pt2(data, options.input)
+    else:
+        from neuron_ir import from_stablehlo
+
+        module = from_stablehlo(data if _is_bytecode(data) else _decoded(data, options.input))
+    module.verify()
+    return module
+
+
+def _read_nir(path: str, target: str) -> Module:
+    """A module from its file; with its weights where the output can hold them."""
+    from neuron_ir.weights import bind_weights, load, weights_path
+
+    module = load(path) if target == "stablehlo" else _parsed(path)
+    if target == "nir" and weights_path(path).exists():
+        bind_weights(module, weights_path(path))
+    return module
+
+
+def _parsed(path: str) -> Module:
+    from neuron_ir.parser import parse_file
+
+    module = parse_file(path)
+    module.verify()
+    return module
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise fail("file", f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _decoded(data: bytes, path: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise fail("file", f"cannot read {path}: {error}") from None
+
+
+def _is_bytecode(data: bytes) -> bool:
+    """MLIR bytecode, portable artefacts included, begins with these four bytes."""
+    return data[:4] == b"ML\xefR"
+
+
+def _from_pt2(data: bytes, path: str) -> Module:
+    """The program that ``torch.export.save`` wrote."""
+    import io
+    import logging
+
+    try:
+        import torch
+    except ImportError:
+        raise fail("file", f"reading {path} needs torch, which is not installed") from None
+    from neuron_ir import from_torch
+
+    logger = logging.getLogger("torch.export")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # torch logs the traceback of each way of reading that it tries
+    try:
+        program: Any = torch.export.load(io.BytesIO(data))
+    except Exception as error:  # torch raises whatever its zip, JSON and schema readers raise
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise fail("file", f"{path} is not a program saved by torch.export.save: {reason}") from None
+    finally:
+        logger.setLevel(level)
+    return from_torch(program)
+
+
+def _write(module: Module, options: argparse.Namespace) -> None:
+    from neuron_ir.tools.emit import emit
+
+    if options.target == "nir" and options.output != "-":
+        from neuron_ir.weights import save
+
+        save(module, options.output, locations=not options.no_locations)
+        return
+    text = emit(module, options.target, locations=not options.no_locations)
+    if options.output == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    from neuron_ir.instrument import write_whole
+
+    write_whole(options.output, text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
