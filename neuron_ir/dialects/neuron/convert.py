@@ -17,11 +17,11 @@ class Cast(Op):
     * float to float: rounds. Beyond the largest finite value, ``mode`` decides: ``"nan"`` and ``"wrap"`` give infinity, or NaN in
       formats without infinity (f8e4m3fn, ...), or the largest value in f4e2m1, which has neither; ``"saturate"`` always gives the
       largest finite value, for infinities too. NaN stays NaN (0 in f4e2m1). f8e8m0 holds powers of two only: negative values are
-      NaN, and those below 2**-127 give 2**-127.
+      NaN, positive ones below 2**-127 give 2**-127, zero is NaN (``"saturate"``: 2**-127).
     * float to integer: truncates towards zero. Out of range, ``"nan"`` and ``"saturate"`` (JAX, StableHLO) give the nearest end of
       the range, and 0 for NaN; ``"wrap"`` (torch on x86) converts to a 32-bit integer (i64 and u8: 64-bit), which is -2**31
-      (-2**63) where even that cannot hold the value, NaN included, and keeps the low bits; for u32 and u64 values in the upper half
-      of the range first have the half taken off.
+      (-2**63) where even that cannot hold the value, NaN included, and keeps the low bits; for u32 and u64, values in the upper
+      half of the range first have the half taken off (f16 to u32: converts to a 64-bit integer).
     * integer to integer: keeps the low bits in every mode. Integer to float: rounds, then as float to float.
     * to bool: ``x != 0``, true for NaN. From bool: 0 and 1.
     * complex to complex: each part. Complex to real: drops the imaginary part (to bool: ``x != 0``). Real to complex: adds 0.
@@ -54,15 +54,21 @@ def _to_float(j, x, target, mode):
     floating = not (is_int(x) or is_bool(x))
     if mode == "saturate" and floating and (wide := x.dtype.type(target.max)) == target.max:
         x = j.lax.clamp(-wide, x, wide)
-    if target.name == "f8e8m0" and floating:
-        x = j.np.where((x >= 0) & (x < 2.0**-126), _smallest_scale(j, x), x)
     y = j.lax.convert_element_type(x, target.numpy)
+    if target.name == "f8e8m0" and floating:
+        return _to_scale(j, x, y, mode)
     return j.np.where(j.np.isnan(x), j.np.zeros_like(y), y) if target.name == "f4e2m1" and floating else y
 
 
-def _smallest_scale(j, x):
-    """2**-127 or 2**-126, whichever is nearer (an input type that cannot hold 2**-127 has nothing between 0 and 2**-126 either)."""
-    return j.np.where(x > 1.5 * 2.0**-127, x.dtype.type(2.0**-126), x.dtype.type(2.0**-127))
+def _to_scale(j, x, y, mode):
+    """``y`` is XLA's conversion, where zero and f64 values below 2**-126 are NaN. Codes 0 and 1 are 2**-127 and 2**-126."""
+    if x.dtype == "float64":
+        code = (x > 2.0**-127).astype("uint8")  # as from f32, where all subnormal numbers above 2**-127 round up
+        y = j.np.where((x > 0) & (x < 2.0**-126), j.lax.bitcast_convert_type(code, y.dtype), y)
+    if mode == "saturate":
+        least = j.lax.bitcast_convert_type(j.np.zeros(x.shape, "uint8"), y.dtype)
+        y = j.np.where((x == 0) & j.np.isnan(y), least, y)
+    return y
 
 
 def _saturate(j, x, target):
@@ -92,10 +98,11 @@ def _range(target):
 
 
 def _wrap(j, x, target):
-    wide = "i64" if target.name in ("i64", "u64", "u8") else "i32"
+    from_half = x.dtype == "float16" and target.name == "u32"  # torch's own conversion from f16 takes the wide way
+    wide = "i64" if target.name in ("i64", "u64", "u8") or from_half else "i32"
     half = 2.0 ** (63 if wide == "i64" else 31)
     x = x.astype("float64") if x.dtype.itemsize < 8 else x
-    upper = (x >= half) if target.name in ("u32", "u64") else None
+    upper = (x >= half) if target.name in ("u32", "u64") and not from_half else None
     y = x if upper is None else j.np.where(upper, x - half, x)
     fits = (y > -half - (1 if wide == "i32" else 0)) & (y < half)
     number = dtype(wide).numpy.type
@@ -217,7 +224,7 @@ def _per_axis(j, values, axis, rank, as_type):
 
 @op("neuron.quantize", traits=["elementwise"], stablehlo="uniform_quantize")
 class Quantize(Op):
-    """Uniform quantisation: ``clamp(round_nearest_even(x / scale) + zero_point, storage_min, storage_max)``.
+    """Uniform quantisation: ``round_nearest_even(clamp(x / scale + zero_point, storage_min, storage_max))``.
 
     ``scales`` and ``zero_points`` (absent: 0) hold one value, or one per index of ``axis``. The result's element type is the
     storage type, whose whole range counts where no narrower one is given. NaN gives the zero point. Computed in f32, or in f64
@@ -242,9 +249,10 @@ class Quantize(Op):
         compute = "float64" if x.dtype == "float64" or out.dtype.bits > 16 else "float32"
         low, high = _storage_range(out.dtype, storage_min, storage_max)
         x = x.astype(compute)
-        scaled = j.lax.round(x / _per_axis(j, scales, axis, x.ndim, compute), j.lax.RoundingMethod.TO_NEAREST_EVEN)
+        scaled = x / _per_axis(j, scales, axis, x.ndim, compute)
         moved = j.np.where(j.np.isnan(scaled), 0, scaled) + _per_axis(j, zero_points or (0,) * len(scales), axis, x.ndim, compute)
-        return j.np.clip(moved, low, high).astype(out.dtype.numpy)
+        whole = j.lax.round(j.np.clip(moved, low, high), j.lax.RoundingMethod.TO_NEAREST_EVEN)
+        return whole.astype(out.dtype.numpy)
 
 
 @op("neuron.dequantize", traits=["elementwise"], stablehlo="uniform_dequantize")

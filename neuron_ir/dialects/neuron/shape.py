@@ -290,6 +290,72 @@ class Pad(Op):
         return j.lax.pad(x, value, list(zip(edge_padding_low, edge_padding_high, interior, strict=True)))
 
 
+@op("neuron.dynamic_pad", traits=["view"])
+class DynamicPad(Op):
+    """``pad`` whose amounts are operands (vectors of one integer per dim); the result type says what is known of the sizes."""
+
+    x = operand(ANY)
+    value = operand(ANY)
+    edge_padding_low = operand(INT)
+    edge_padding_high = operand(INT)
+    interior_padding = operand(INT)
+
+    def check(self):
+        out = self.results[0].type
+        check_same_dtype(self, self.x.type, self.value.type, "x and value")
+        check_same_dtype(self, self.x.type, out, "element types")
+        for v, name in zip(self.operands[2:], ("edge_padding_low", "edge_padding_high", "interior_padding"), strict=True):
+            _check_index_vector(self, v, self.x.type.rank, name)
+        if out.rank != self.x.type.rank or self.value.type.rank:
+            raise self.error("shape", f"the result {out} must have the rank of {self.x.type}, and value rank 0")
+
+    def jax(j, x, value, edge_padding_low, edge_padding_high, interior_padding, *, out):
+        return _dynamic_pad(j, x, value, edge_padding_low, interior_padding, out)
+
+
+def _dynamic_pad(j, x, value, low, interior, out):
+    """Per dim: result element ``i`` is element ``(i - low) / (interior + 1)`` where that is one, else ``value``."""
+    for axis, n in enumerate(out.shape):
+        step = interior[axis].astype("int64") + 1
+        place = j.lax.iota("int64", n) - low[axis].astype("int64")
+        source = j.lax.div(place, step)
+        inside = (place >= 0) & (j.lax.rem(place, step) == 0) & (source < x.shape[axis])
+        shape = tuple(n if i == axis else d for i, d in enumerate(x.shape))
+        if not x.shape[axis]:
+            x = j.np.full(shape, value, x.dtype)
+            continue
+        taken = j.np.take(x, j.np.clip(source, 0, x.shape[axis] - 1), axis)
+        x = j.lax.select(j.lax.broadcast_in_dim(inside, shape, (axis,)), taken, j.np.full(shape, value, x.dtype))
+    return x
+
+
+@op("neuron.real_dynamic_slice", traits=["view"])
+class RealDynamicSlice(Op):
+    """``slice`` whose bounds and strides are operands (vectors of one integer per dim); the result type says what is known of it.
+
+    An index beyond the end reads the last element, as StableHLO leaves it open.
+    """
+
+    x = operand(ANY)
+    start_indices = operand(INT)
+    limit_indices = operand(INT)
+    strides = operand(INT)
+
+    def check(self):
+        out = self.results[0].type
+        check_same_dtype(self, self.x.type, out, "element types")
+        for v, name in zip(self.operands[1:], ("start_indices", "limit_indices", "strides"), strict=True):
+            _check_index_vector(self, v, self.x.type.rank, name)
+        if out.rank != self.x.type.rank:
+            raise self.error("shape", f"the result {out} must have the rank of {self.x.type}")
+
+    def jax(j, x, start_indices, limit_indices, strides, *, out):
+        for axis, n in enumerate(out.shape):
+            places = start_indices[axis].astype("int64") + j.lax.iota("int64", n) * strides[axis].astype("int64")
+            x = j.np.take(x, j.np.clip(places, 0, max(x.shape[axis] - 1, 0)), axis)
+        return x
+
+
 @op("neuron.reverse", traits=["view"], aten="flip.default")
 class Reverse(Op):
     """The elements in opposite order along each of ``dimensions``."""
