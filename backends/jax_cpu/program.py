@@ -104,5 +104,4 @@ class CompiledProgram:
             else:
                 write_back(values[signature.inputs.index(target)], results[result], signature.name(target))
         kind = kind_of(values) if values else self.module.attrs.get("source", "numpy")
-        outputs = tuple(user_array(results[i], kind) for i in signature.outputs)
-        return outputs[0] if len(outputs) == 1 else outputs
+        return signature.arrange([user_array(results[i], kind) for i in signature.outputs])

@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
+from neuron_ir.attrs import Symbol
 from neuron_ir.core import Func
-from neuron_ir.diagnostics import fail, nearest
+from neuron_ir.diagnostics import IRError, fail, nearest
 from neuron_ir.dtypes import DType
 from neuron_ir.types import TensorType
 
 __all__ = ["Signature"]
+
+
+class Slot(NamedTuple):
+    """One thing that the caller gives: an argument of the program by index, or (``index`` is ``None``) a value built into it."""
+
+    name: str
+    index: int | None
+    value: Any
+
+
+def python_value(attr: Any) -> Any:
+    """The Python value that an attribute stands for; ``@none`` is ``None``."""
+    return None if isinstance(attr, Symbol) else attr
+
+
+def _same(given: Any, built_in: Any) -> bool:
+    return given is built_in if built_in is None or isinstance(built_in, bool) else bool(given == built_in)
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The leaves of nested tuples, lists and dicts, each with its dotted path."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _leaves(f"{path}.{key}", part)
+    elif isinstance(value, tuple | list):
+        for i, part in enumerate(value):
+            yield from _leaves(f"{path}.{i}", part)
+    else:
+        yield path, value
 
 
 @dataclass(frozen=True)
@@ -48,24 +79,65 @@ class Signature:
 
     def name(self, index: int) -> str:
         """An argument's name for the caller."""
-        return str(self.func.arg_attrs[index].get("name") or self.func.args[index].name or f"arg{index}")
+        attrs = self.func.arg_attrs[index]
+        return str(attrs.get("name") or attrs.get("weight") or self.func.args[index].name or f"arg{index}")
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """What the caller may give, in order: the inputs, and between them the values that are built into the program."""
+        fixed = {position: (name, value) for position, name, value in self.func.attrs.get("fixed_inputs", ())}
+        tensors = iter(self.inputs)
+        slots = []
+        for position in range(len(self.inputs) + len(fixed)):
+            if position in fixed:
+                name, value = fixed[position]
+                slots.append(Slot(name, None, python_value(value)))
+            else:
+                index = next(tensors)
+                slots.append(Slot(self.name(index), index, None))
+        return tuple(slots)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The user inputs in order, from positional and named arguments."""
-        names = [self.name(i) for i in self.inputs]
-        if len(args) > len(names):
-            raise fail("input", f"@{self.func.name} takes {len(names)} input(s) ({', '.join(names)}), not {len(args)}", self.func.loc)
-        given = dict(zip(names, args, strict=False))
-        for name, value in kwargs.items():
-            if name not in names:
-                raise fail("input", f"@{self.func.name} has no input {name!r}{nearest(name, names)}", self.func.loc)
-            if name in given:
-                raise fail("input", f"@{self.func.name}: input {name!r} is given twice", self.func.loc)
-            given[name] = value
-        missing = [n for n in names if n not in given]
+        """The user inputs in order, from positional and named arguments.
+
+        Tuples, lists and dicts stand for their leaves in order; by name a leaf is ``cache.keys.0``. Values built into the program
+        may be left out; where they are given they must be the same.
+        """
+        slots = self.slots
+        leaves = [leaf for arg in args for _, leaf in _leaves("", arg)]
+        tensors = [s for s in slots if s.index is not None]
+        whole = len(leaves) > len(tensors) or any(v is None or isinstance(v, str) for v in leaves)
+        taken = slots if whole else tensors
+        if len(leaves) > len(taken):
+            listed = ", ".join(s.name for s in tensors)
+            raise self._refused(f"takes {len(tensors)} input(s) ({listed}), not {len(leaves)}")
+        given: dict[str, Any] = {slot.name: value for slot, value in zip(taken, leaves, strict=False)}
+        names = {s.name for s in slots}
+        for path, value in [leaf for name, arg in kwargs.items() for leaf in _leaves(name, arg)]:
+            if path not in names:
+                raise self._refused(f"has no input {path!r}{nearest(path, names)}")
+            if path in given:
+                raise self._refused(f"input {path!r} is given twice", ":")
+            given[path] = value
+        missing = [s.name for s in tensors if s.name not in given]
         if missing:
-            raise fail("input", f"@{self.func.name}: input(s) {', '.join(missing)} missing", self.func.loc)
-        return [given[n] for n in names]
+            raise self._refused(f"input(s) {', '.join(missing)} missing", ":")
+        for slot in slots:
+            if slot.index is None and slot.name in given and not _same(given[slot.name], slot.value):
+                told = f"input {slot.name!r} is {given[slot.name]!r}, but the program was made for {slot.value!r}"
+                raise self._refused(told, ":")
+        return [given[s.name] for s in tensors]
+
+    def _refused(self, message: str, mark: str = "") -> IRError:
+        return fail("input", f"@{self.func.name}{mark} {message}", self.func.loc)
+
+    def arrange(self, outputs: Sequence[Any]) -> Any:
+        """The user outputs with the values built into the program in their places; a single one is given as it is."""
+        fixed = dict(self.func.attrs.get("fixed_outputs", ()))
+        tensors = iter(outputs)
+        total = len(outputs) + len(fixed)
+        result = tuple(python_value(fixed[i]) if i in fixed else next(tensors) for i in range(total))
+        return result[0] if total == 1 else result
 
     def check(self, index: int, shape: tuple[int, ...], dtype: DType) -> None:
         """Refuse an input whose dtype, rank or fixed sizes are not those of its argument."""

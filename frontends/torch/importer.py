@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from neuron_ir.attrs import Symbol
+from neuron_ir.attrs import Resource, Symbol
 from neuron_ir.builder import Builder
 from neuron_ir.core import Func, Module, Value, bulk
 from neuron_ir.diagnostics import Diagnostic, IRError, fail
 from neuron_ir.dims import Dim
+from neuron_ir.dtypes import U64
+from neuron_ir.frontends.torch.decompositions import KEEP
 from neuron_ir.frontends.torch.export import FunctionalProgram, export, functionalize
 from neuron_ir.frontends.torch.locations import node_location
-from neuron_ir.frontends.torch.lowering import Context, rules
-from neuron_ir.frontends.torch.signature import BUFFER, CONSTANT, INPUT, OUTPUT, PARAMETER, ProgramInput
-from neuron_ir.frontends.torch.symbols import Symbols
+from neuron_ir.frontends.torch.lowering import Context, RandomState, rules
+from neuron_ir.frontends.torch.signature import (
+    BUFFER,
+    CONSTANT,
+    INPUT,
+    OBJECT,
+    OUTPUT,
+    PARAMETER,
+    TOKEN,
+    ProgramInput,
+    ProgramOutput,
+    storage_groups,
+)
+from neuron_ir.frontends.torch.symbols import Symbols, dim_names
+from neuron_ir.types import TensorType
 
 if TYPE_CHECKING:
     import torch
@@ -24,14 +38,15 @@ if TYPE_CHECKING:
 __all__ = ["from_torch", "import_program"]
 
 _KINDS = {PARAMETER: "weight", BUFFER: "buffer", CONSTANT: "weight"}
+_LITERAL_ELEMENTS = 1024  # larger tensors in the graph become weights
 
 # Nodes without a value of their own: checks that torch already made while it traced.
 _CHECKS = frozenset(
     """
     aten._assert_tensor_metadata.default aten._assert_async.msg aten._assert_async.default aten._assert_scalar.default
-    aten.sym_constrain_range.default aten.sym_constrain_range_for_size.default aten.lift_fresh_copy.default
+    aten.sym_constrain_range.default aten.sym_constrain_range_for_size.default
 """.split()
-) - {"aten.lift_fresh_copy.default"}
+)
 
 
 def from_torch(
@@ -41,173 +56,256 @@ def from_torch(
     *,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    seed: int = 0,
 ) -> Module:
     """Import a PyTorch program: a module or function with example inputs, or a ``torch.export.ExportedProgram``.
 
-    Weights are shared with the module, not copied. Composites (softmax, layer norm, attention, ...) stay whole. Raises
-    :class:`IRError` listing every operation that has no meaning here, each with the user's source line.
+    Weights are shared with the module, not copied. Composites (softmax, layer norm, attention, ...) stay whole. A program that
+    draws random numbers gets a buffer ``rng_state`` that starts at ``seed`` and that each call moves on. Raises :class:`IRError`
+    listing every operation that has no meaning here, each with the user's source line.
 
     >>> import torch, neuron_ir
     >>> print(neuron_ir.from_torch(torch.nn.Softmax(-1), (torch.zeros(2, 3),)).main)
-    func @main(%input: tensor<2x3xf32> {name = "input"}) -> tensor<2x3xf32> {
+    func @main(%input: tensor<2x3xf32> {name = "input"}) -> (tensor<2x3xf32> {name = "softmax"}) {
       %softmax = neuron.softmax(%input) : tensor<2x3xf32>
       func.return(%softmax)
     }
     <BLANKLINE>
     """
     program = export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
-    return import_program(functionalize(program), name=type(module).__name__ if program is not module else "main")
+    name = type(module).__name__ if program is not module and hasattr(module, "state_dict") else "main"
+    return import_program(functionalize(program, KEEP & rules().keys()), name=name, seed=seed)
 
 
-def import_program(program: FunctionalProgram, name: str = "main") -> Module:
+def import_program(program: FunctionalProgram, name: str = "main", *, seed: int = 0, verify: bool = True) -> Module:
     """Import a functional graph. The result verifies."""
     with bulk():
-        module = _Importer(program, name).run()
-    module.verify()
+        module = _Importer(program, name, seed).run()
+    if verify:
+        module.verify()
     return module
 
 
-class _Importer:
-    """Walks the graph once, node by node."""
+class GraphReader:
+    """Walks one FX graph node by node and emits its operations with a :class:`Context`; refusals are collected."""
 
-    def __init__(self, program: FunctionalProgram, name: str):
-        self.program = program
-        self.module = Module(name)
-        self.module.attrs["source"] = "torch"
-        self.func = self.module.add(Func("main"))
-        self.symbols = Symbols(program.ranges)
-        self.context = Context(Builder(self.func.body), self.symbols)
+    def __init__(self, owner: Any, context: Context, origins: Any, literals: Callable[[str, Any], Value]):
+        self.owner = owner
+        self.context = context
+        self.origins = origins
+        self.literals = literals
         self.values: dict[Any, Any] = {}
-        self.arg_index: dict[str, int] = {}  # target of a buffer or input -> argument
         self.errors: list[Diagnostic] = []
-
-    def run(self) -> Module:
-        inputs = iter(self.program.signature.inputs)
-        table = rules()
-        for node in self.program.graph.nodes:
-            if node.op == "placeholder":
-                self.placeholder(node, next(inputs))
-            elif node.op == "call_function":
-                self.call(node, table)
-            elif node.op == "get_attr":
-                self.values[node] = getattr_path(self.program.owner, node.target)
-            elif node.op == "output" and not self.errors:
-                self.output()
-        if self.errors:
-            raise IRError(self.errors)
-        self.func.dims = dict(sorted(self.symbols.used.items()))
-        return self.module
-
-    def placeholder(self, node: Any, entry: ProgramInput) -> None:
-        fake = node.meta.get("val")
-        if entry.is_fixed:
-            self.fixed("fixed_inputs", sum(i.kind == INPUT for i in self.program.signature.inputs[: self.index_of(entry)]), entry)
-            self.values[node] = entry.value
-            return
-        if not hasattr(fake, "dtype"):
-            self.not_a_tensor(node, entry, fake)
-            return
-        kind = _KINDS.get(entry.kind, "input")
-        attrs: dict[str, Any] = {"kind": kind, "name": entry.target} if kind != "input" else {"name": entry.target}
-        value = self.func.add_arg(self.symbols.type_of(fake), _hint(entry.target or node.name), **attrs)
-        self.arg_index[entry.target] = value.index
-        if kind != "input":
-            self.module.weights[entry.target] = self.program.signature.weights[entry.target].detach()
-        self.values[node] = value
-
-    def index_of(self, entry: ProgramInput) -> int:
-        return next(i for i, e in enumerate(self.program.signature.inputs) if e is entry)
-
-    def fixed(self, attr: str, position: int, entry: Any) -> None:
-        """Note a user input or output that is no tensor but a value built into the program."""
-        value = Symbol("none") if entry.value is None else entry.value
-        if not isinstance(value, bool | int | float | str):
-            raise fail("unsupported", f"{entry.name}: a {type(value).__name__} cannot be an input or output of a program")
-        self.func.attrs[attr] = (*self.func.attrs.get(attr, ()), (position, value))
-
-    def not_a_tensor(self, node: Any, entry: ProgramInput, fake: Any) -> None:
-        if type(fake).__name__ == "SymInt":
-            self.values[node] = self.symbols.dim(fake)
-            return
-        raise fail("unsupported", f"the input {entry.target or node.name} is a {type(fake).__name__}; tensors are needed")
+        self.cause: BaseException | None = None
+        context.reader = self
 
     def call(self, node: Any, table: Mapping[str, Callable[..., Any]]) -> None:
-        name = str(node.target)
+        """Emit one ``call_function`` node."""
         if node.target is operator.getitem:
             source = self.values[node.args[0]]
             self.values[node] = source[node.args[1]] if source is not None else None
             return
         fake = node.meta.get("val")
-        if type(fake).__name__ == "SymInt":
-            self.values[node] = self.symbols.dim(fake)
-            return
-        if name in _CHECKS or fake is None and not node.users and type(node.target).__name__ != "OpOverload":
-            return
+        name = str(node.target)
         context = self.context
-        context.node, context.b.loc = node, node_location(node, self.program.origins)
-        rule = table.get(name)
+        context.node = node
         try:
+            if type(fake).__name__ == "SymInt":
+                self.values[node] = context.symbols.dim(fake)
+                return
+            if name in _CHECKS or not node.users and fake is None:
+                return
+            context.b.loc = node_location(node, self.origins)
+            rule = table.get(name)
             if rule is None:
-                raise fail("unsupported", f"{name} has no rule here", context.loc)
-            self.values[node] = self.finish(node, rule(context, *self.resolve(node.args), **self.resolve(node.kwargs)))
+                raise context.unsupported("no rule for this operation")
+            value = rule(context, *self.resolve(node.args), **self.resolve(node.kwargs))
+            self.values[node] = self.finish(node, value)
         except IRError as error:
-            self.errors.extend(error.diagnostics)
-            self.values[node] = self.stand_in(node)
+            self.refuse(node, error)
+        except Exception as error:  # a form of the operation that its rule did not foresee is reported at the user's line
+            self.cause = self.cause or error
+            self.refuse(node, context.unsupported(f"this form has no rule ({type(error).__name__}: {error})"))
+
+    def refuse(self, node: Any, error: IRError) -> None:
+        """Note an error, and go on with a value of the right type, so that the rest is still checked."""
+        self.errors.extend(error.diagnostics)
+        val = node.meta.get("val")
+        try:
+            values = [self.context.scalar(0, t.dtype, t.shape) for t in self.context.outs]
+        except IRError:
+            values = []
+        self.values[node] = tuple(values) if isinstance(val, tuple | list) else values[0] if values else None
 
     def finish(self, node: Any, value: Any) -> Any:
-        """Check a rule's result against the type that torch computed, and name it."""
-        for given, wanted in zip(value if isinstance(value, tuple | list) else (value,), self.context.outs, strict=False):
-            if isinstance(given, Value) and (given.dtype is not wanted.dtype or len(given.shape) != len(wanted.shape)):
-                message = f"{node.target}: the rule gives {given.type} where torch gives {wanted}"
-                raise fail("unsupported", message, self.context.loc)
+        """Check a rule's results against the types that torch computed, and name them."""
+        given = value if isinstance(value, tuple | list) else (value,)
+        for one, wanted in zip(given, self.context.outs, strict=False):
+            if isinstance(one, Value) and not _agrees(one.type, wanted):
+                raise self.context.unsupported(f"the rule gives {one.type} where torch gives {wanted}")
         if isinstance(value, Value) and value.op is not None and not value.name:
             value.name = _hint(node.name)
         return value
 
-    def stand_in(self, node: Any) -> Any:
-        """A value of the right type for the result of a refused operation, so that the rest is still checked."""
-        val = node.meta.get("val")
-        values = [self.context.scalar(0, t.dtype, t.shape) for t in self.context.outs]
-        return tuple(values) if isinstance(val, tuple | list) else values[0] if values else None
-
     def resolve(self, item: Any) -> Any:
         """A node's arguments with values for nodes and dims for symbolic sizes."""
+        kind = type(item).__name__
+        if kind == "Node":
+            return self.values[item]
         if isinstance(item, tuple | list):
             return [self.resolve(i) for i in item]
         if isinstance(item, dict):
             return {k: self.resolve(v) for k, v in item.items()}
-        if type(item).__name__ == "Node":
-            return self.values[item]
+        if kind == "SymInt":
+            return self.context.symbols.dim(item)
         return item
 
-    def output(self) -> None:
-        """Put the return: user outputs first come as the signature lists them, updates with the argument they write."""
-        node = next(n for n in reversed(self.program.graph.nodes) if n.op == "output")
+    def attribute(self, node: Any) -> None:
+        """A ``get_attr`` node: a graph for control flow, or a tensor that the program holds."""
+        found = getattr_path(self.owner, node.target)
+        if hasattr(found, "dtype") and hasattr(found, "detach"):
+            self.context.node = node
+            found = self.literals(node.target, found.detach())
+        self.values[node] = found
+
+
+def _agrees(given: Any, wanted: TensorType) -> bool:
+    """Whether a result may stand for what torch computed: one element type, one rank, and no number against another number."""
+    if not isinstance(given, TensorType) or given.dtype is not wanted.dtype or len(given.shape) != len(wanted.shape):
+        return False
+    return given is wanted or not any(
+        isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(given.shape, wanted.shape, strict=True)
+    )
+
+
+class _Importer:
+    """A whole program: arguments, weights, state, and results around its graph."""
+
+    def __init__(self, program: FunctionalProgram, name: str, seed: int):
+        self.program = program
+        self.seed = seed
+        self.module = Module(name)
+        self.module.attrs["source"] = "torch"
+        self.func = self.module.add(Func("main"))
+        self.symbols = Symbols(program.ranges, dim_names(program.graph))
+        self.random = RandomState(self.random_state)
+        self.context = Context(Builder(self.func.body), self.symbols, self.random)
+        self.reader = GraphReader(program.owner, self.context, program.origins, self.literal)
+        self.arg_index: dict[str, int] = {}  # name and target of an input -> argument
+        self.shared = storage_groups(program.signature.weights)
+        self.positions = {id(e): i for i, e in enumerate(program.signature.user_inputs)}
+
+    def run(self) -> Module:
+        inputs = iter(self.program.signature.inputs)
+        table = rules()
+        reader = self.reader
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self.placeholder(node, next(inputs))
+            elif node.op == "call_function":
+                reader.call(node, table)
+            elif node.op == "get_attr":
+                reader.attribute(node)
+            elif node.op == "output" and not reader.errors:
+                self.output(node)
+        if reader.errors:
+            raise IRError(reader.errors) from reader.cause
+        self.func.dims = dict(sorted(self.symbols.used.items()))
+        return self.module
+
+    # --- inputs ---
+
+    def placeholder(self, node: Any, entry: ProgramInput) -> None:
+        fake = node.meta.get("val")
+        if entry.is_fixed:
+            value = _built_in(entry.value, entry.target or entry.name)
+            self.note("fixed_inputs", (self.positions[id(entry)], entry.target or entry.name, value))
+            self.reader.values[node] = entry.value
+            return
+        if entry.kind in (TOKEN, OBJECT) or not hasattr(fake, "dtype"):
+            self.not_a_tensor(node, entry, fake)
+            return
+        kind = _KINDS.get(entry.kind, "input")
+        attrs: dict[str, Any] = {"name": entry.target}
+        if kind != "input":
+            key = self.shared[entry.target]
+            attrs = {"kind": kind, "weight": key}
+            self.module.weights[key] = self.program.signature.weights[key].detach()
+        value = self.func.add_arg(self.symbols.type_of(fake), _hint(entry.target or node.name), **attrs)
+        self.arg_index[entry.target] = value.index
+        self.arg_index.setdefault(entry.name, value.index)
+        self.reader.values[node] = value
+
+    def not_a_tensor(self, node: Any, entry: ProgramInput, fake: Any) -> None:
+        if type(fake).__name__ == "SymInt" and entry.kind == INPUT:
+            self.reader.values[node] = self.symbols.dim(fake)
+            self.note("size_inputs", (self.positions[id(entry)], entry.target or entry.name, str(self.reader.values[node])))
+            return
+        raise fail("unsupported", f"the input {entry.target or node.name} is a {type(fake).__name__}; tensors are needed")
+
+    def note(self, attr: str, item: tuple[Any, ...]) -> None:
+        """Add an item to a list among the function's attributes."""
+        self.func.attrs[attr] = (*self.func.attrs.get(attr, ()), item)
+
+    def random_state(self) -> Value:
+        """A new argument for the state of the random numbers, which starts at the seed."""
+        import numpy
+
+        self.module.weights["rng_state"] = numpy.array([self.seed, 0], numpy.uint64)
+        return self.func.add_arg(TensorType((2,), U64), "rng_state", kind="buffer", weight="rng_state")
+
+    def literal(self, name: str, tensor: Any) -> Value:
+        """A tensor that the graph itself holds, as a constant."""
+        from neuron_ir.weights import element_type, to_numpy
+
+        dtype = element_type(tensor)
+        if tensor.numel() <= _LITERAL_ELEMENTS:
+            return self.context.b.const(to_numpy(tensor), dtype)
+        self.module.weights[name] = tensor
+        return self.context.b.constant(value=Resource(name), out=TensorType(tuple(tensor.shape), dtype))
+
+    # --- results ---
+
+    def output(self, node: Any) -> None:
+        """Put the return: user outputs in the signature's order, updates with the argument that they write."""
         values: list[Value] = []
         attrs: list[dict[str, Any]] = []
         position = 0
-        for entry, item in zip(self.program.signature.outputs, node.args[0], strict=True):
-            value = self.resolve(item)
-            is_user = entry in self.program.signature.user_outputs
+        users = {id(e) for e in self.program.signature.user_outputs}
+        for entry, item in zip(self.program.signature.outputs, _flat(node.args[0]), strict=True):
+            value = self.reader.resolve(item)
             if isinstance(value, Dim):
                 value = self.context.size_as_value(value)
-            if not isinstance(value, Value):
-                if is_user:
-                    self.fixed("fixed_outputs", position, entry if entry.is_fixed else _Fixed(entry.name, value))
-                    position += 1
-                continue
-            position += is_user
-            values.append(value)
-            if is_user:
-                attrs.append({"name": entry.name} if entry.kind == OUTPUT else {"name": entry.name, "role": entry.kind})
-            else:
-                attrs.append({"updates": self.arg_index[entry.target]})
+            if isinstance(value, Value):
+                values.append(value)
+                attrs.append(self.result_attrs(entry, id(entry) in users))
+            elif id(entry) in users:
+                self.note("fixed_outputs", (position, _built_in(entry.value if entry.is_fixed else value, entry.name)))
+            position += id(entry) in users
+        if self.random.present is not None:
+            values.append(self.random.present)
+            attrs.append({"updates": next(i for i, a in enumerate(self.func.arg_attrs) if a.get("weight") == "rng_state")})
         self.func.set_results(values, attrs)
 
+    def result_attrs(self, entry: ProgramOutput, is_user: bool) -> dict[str, Any]:
+        if not is_user:
+            return {"updates": self.arg_index[entry.target]}
+        if entry.kind == OUTPUT:
+            return {"name": entry.name}
+        return {"name": entry.target or entry.name, "role": entry.kind}
 
-class _Fixed:
-    def __init__(self, name: str, value: Any):
-        self.name, self.value = name, value
+
+def _built_in(value: Any, name: str) -> Any:
+    """A user input or output that is no tensor but a value built into the program, as an attribute."""
+    if value is None:
+        return Symbol("none")
+    if not isinstance(value, bool | int | float | str):
+        raise fail("unsupported", f"{name}: a {type(value).__name__} cannot be an input or output of a program")
+    return value
+
+
+def _flat(items: Any) -> Sequence[Any]:
+    return items if isinstance(items, tuple | list) else (items,)
 
 
 def _hint(name: str) -> str:

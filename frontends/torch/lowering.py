@@ -22,7 +22,7 @@ from neuron_ir.frontends.torch.symbols import Symbols
 from neuron_ir.locations import Loc
 from neuron_ir.types import TensorType
 
-__all__ = ["Context", "RULES", "lowers", "rules"]
+__all__ = ["Context", "RULES", "RandomState", "lowers", "rules"]
 
 RULES: dict[str, Callable[..., Any]] = {}
 
@@ -58,19 +58,37 @@ def rules() -> dict[str, Callable[..., Any]]:
 def _direct(op_name: str) -> Callable[..., Any]:
     """The rule of an overload that one op stands for: tensors cast to the result's element type, nothing else."""
 
-    def rule(c: Context, *operands: Value) -> Value:
-        return c.b.make(op_name, *(c.cast(v, c.out.dtype) for v in operands))  # type: ignore[no-any-return]
+    def rule(c: Context, *operands: Any, **others: Any) -> Any:
+        if others or len(c.outs) != 1 or not all(isinstance(v, Value) for v in operands):
+            raise c.unsupported("this form of the operation has no rule")
+        return c.b.make(op_name, *(c.cast(v, c.out.dtype) for v in operands))
 
     return rule
+
+
+class RandomState:
+    """The state of a program's random numbers: ``make`` adds it to the program's arguments on the first draw."""
+
+    def __init__(self, make: Callable[[], Value]):
+        self.make = make
+        self.present: Value | None = None
+
+    def value(self) -> Value:
+        if self.present is None:
+            self.present = self.make()
+        return self.present
 
 
 class Context:
     """What a rule works with: ``b`` the builder (at the user's line), ``node`` the FX node, ``out`` the result's type."""
 
-    def __init__(self, b: Builder, symbols: Symbols):
+    def __init__(self, b: Builder, symbols: Symbols, random: RandomState | None = None):
         self.b = b
         self.symbols = symbols
+        self.random = random
         self.node: Any = None
+        self.reader: Any = None  # the GraphReader at work; rules of control flow read inner graphs with it
+        self._outs: tuple[Any, list[TensorType]] = (None, [])
 
     @property
     def loc(self) -> Loc:
@@ -84,12 +102,28 @@ class Context:
     @property
     def outs(self) -> list[TensorType]:
         """The types of the results; a result that is no tensor is left out."""
-        val = self.node.meta.get("val")
-        return [self.symbols.type_of(v) for v in (val if isinstance(val, tuple | list) else (val,)) if hasattr(v, "dtype")]
+        if self._outs[0] is not self.node:
+            val = self.node.meta.get("val")
+            values = val if isinstance(val, tuple | list) else (val,)
+            self._outs = self.node, [self.symbols.type_of(v) for v in values if hasattr(v, "dtype")]
+        return self._outs[1]
 
     def unsupported(self, reason: str) -> IRError:
         """An error at the user's line, to be raised: ``reason`` says which form of the operation has no rule."""
         return fail("unsupported", f"{self.node.target}: {reason}", self.loc)
+
+    # --- random state ---
+
+    def random_state(self) -> Value:
+        """The present state of the program's random numbers (u64[2])."""
+        if self.random is None:
+            raise self.unsupported("random numbers inside a region of control flow")
+        return self.random.value()
+
+    def advance(self, state: Value) -> None:
+        """The state after a draw."""
+        assert self.random is not None
+        self.random.present = state
 
     # --- values ---
 

@@ -10,7 +10,7 @@ from neuron_ir.dims import DimLike, Range, function, symbol
 from neuron_ir.dtypes import DType, dtype
 from neuron_ir.types import TensorType
 
-__all__ = ["Symbols"]
+__all__ = ["Symbols", "dim_names"]
 
 _DTYPES = {
     "bool": "bool", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32",
@@ -19,20 +19,31 @@ _DTYPES = {
     "float8_e8m0fnu": "f8e8m0",
 }  # fmt: skip
 
+_UNBOUNDED = 2**48
+
 
 class Symbols:
-    """Translates what torch knows about a value. ``ranges`` maps torch's symbols to their value ranges."""
+    """Translates what torch knows about a value.
 
-    def __init__(self, ranges: Mapping[Any, Any]):
+    ``ranges`` maps torch's symbols to their value ranges, ``names`` torch's symbol names to the user's own.
+    """
+
+    def __init__(self, ranges: Mapping[Any, Any], names: Mapping[str, str] | None = None):
         self.ranges = ranges
+        self.names = dict(names or {})
         self.used: dict[str, Range] = {}
+        self._types: dict[Any, TensorType] = {}
+        self._dtypes: dict[Any, DType] = {}
 
     def dtype(self, torch_dtype: Any) -> DType:
         """The element type of a ``torch.dtype``; :class:`IRError` naming it where the IR has none."""
-        name = str(torch_dtype).removeprefix("torch.")
-        if name not in _DTYPES:
-            raise fail("unsupported", f"the element type {torch_dtype} has no counterpart in the IR")
-        return dtype(_DTYPES[name])
+        found = self._dtypes.get(torch_dtype)
+        if found is None:
+            name = str(torch_dtype).removeprefix("torch.")
+            if name not in _DTYPES:
+                raise fail("unsupported", f"the element type {torch_dtype} has no counterpart in the IR")
+            found = self._dtypes[torch_dtype] = dtype(_DTYPES[name])
+        return found
 
     def type_of(self, fake: Any) -> TensorType:
         """The tensor type of a fake (or real) tensor."""
@@ -56,19 +67,45 @@ class Symbols:
             return sum(parts[1:], parts[0])
         if expr.is_Mul:
             return _product(parts)
-        if expr.is_Pow and isinstance(parts[1], int) and parts[1] >= 0:
+        if (expr.is_Pow or head == "PowByNatural") and isinstance(parts[1], int) and parts[1] >= 0:
             return _product([parts[0]] * parts[1])
-        if head in _FUNCTIONS and len(parts) == 2:
-            return function(_FUNCTIONS[head], *parts)
+        if head in _FUNCTIONS and len(parts) >= 2:
+            result = parts[0]
+            for part in parts[1:]:
+                result = function(_FUNCTIONS[head], result, part)
+            return result
         raise fail("unsupported", f"the size {expr} cannot be written in the IR")
 
     def _symbol(self, expr: Any) -> DimLike:
-        name = str(expr)
+        raw = str(expr)
+        if raw.startswith("u"):
+            raise fail("unsupported", f"a size that depends on the data ({raw}): every size must follow from the inputs' shapes")
+        name = self.names.setdefault(raw, raw)
         bounds = self.ranges.get(expr)
         low = int(bounds.lower) if bounds is not None and bounds.lower.is_finite else 0
-        high = int(bounds.upper) if bounds is not None and bounds.upper.is_finite and bounds.upper < 2**48 else None
+        high = int(bounds.upper) if bounds is not None and bounds.upper.is_finite and bounds.upper < _UNBOUNDED else None
         self.used[name] = (max(low, 0), high)
         return symbol(name)
+
+    def bounds(self, d: DimLike) -> Range:
+        """The least and the largest value that a size can have, as far as sums and products of symbols tell; ``(0, None)`` otherwise."""
+        if isinstance(d, int):
+            return d, d
+        if not d.terms:
+            return 0, None
+        low, high = 0, 0
+        open_end = False
+        for monomial, coefficient in d.terms:
+            least, most = coefficient, coefficient
+            for atom in monomial:
+                known = self.used.get(atom.text) if not atom.function else None
+                if known is None or coefficient < 0:
+                    return 0, None
+                least *= known[0]
+                open_end = open_end or known[1] is None
+                most *= known[1] or 1
+            low, high = low + least, high + most
+        return low, None if open_end else high
 
 
 _FUNCTIONS = {"FloorDiv": "floordiv", "CleanDiv": "floordiv", "Mod": "mod", "PythonMod": "mod", "Max": "max", "Min": "min"}
@@ -79,3 +116,27 @@ def _product(parts: list[DimLike]) -> DimLike:
     for part in parts:
         result = result * part
     return result
+
+
+def dim_names(graph: Any) -> dict[str, str]:
+    """torch's symbol -> the name of the user's ``torch.export.Dim``, where the axis that the symbol stands for has one."""
+    names: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.op != "placeholder":
+            break
+        env = getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None)
+        if env is not None:
+            names.update(_names_of(env))
+            break
+    return names
+
+
+def _names_of(env: Any) -> dict[str, str]:
+    given = getattr(env, "source_name_to_debug_name", {})
+    sources = getattr(env, "var_to_sources", {})
+    found: dict[str, str] = {}
+    for sym, places in sources.items():
+        name = next((given[p.name] for p in places if p.name in given), "")
+        if name.isidentifier() and name not in found.values():
+            found[str(sym)] = name
+    return found

@@ -2,29 +2,66 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from neuron_ir.core import Value
+from neuron_ir.dtypes import BOOL, F32
 from neuron_ir.frontends.torch.lowering import Context, lowers
 
 
-@lowers("mm.default", "bmm.default", "matmul.default")
+@lowers("mm.default", "bmm.default", "matmul.default", "mv.default", "dot.default", "vdot.default", "inner.default")
 def matmul(c: Context, a: Value, b: Value) -> Value:
-    return c.b.matmul(a, b)  # type: ignore[no-any-return]
+    if a.dtype.is_complex and str(c.node.target) == "aten.vdot.default":
+        a = c.b.conj(a)
+    return c.b.matmul(a, b)
 
 
 @lowers("linear.default")
 def linear(c: Context, x: Value, weight: Value, bias: Value | None = None) -> Value:
-    return c.b.linear(x, weight, bias)  # type: ignore[no-any-return]
+    if len(weight.shape) == 1:  # torch takes a vector as the only row
+        y = c.b.matmul(x, weight)
+        return y if bias is None else c.b.add(y, c.broadcast(bias, y.shape))
+    return c.b.linear(x, weight, bias)
 
 
-@lowers("addmm.default")
+@lowers("addmm.default", "baddbmm.default", "addmv.default", "addbmm.default")
 def addmm(c: Context, bias: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    product = c.b.matmul(a, b)
+    if str(c.node.target) == "aten.addbmm.default":
+        product = c.b.reduce_sum(c.b.matmul(a, b), axes=(0,))
+    elif alpha == beta == 1 and len(bias.shape) == 1 and len(a.shape) == 2 and bias.shape == b.shape[1:]:
+        return c.b.linear(a, c.b.transpose(b, permutation=(1, 0)), bias)
+    else:
+        product = c.b.matmul(a, b)
     if alpha != 1:
         product = c.b.multiply(product, c.scalar(alpha, product.dtype, product.shape))
+    if beta == 0:  # a bias that counts nothing may hold NaN
+        return product
     bias = c.broadcast(bias, product.shape)
-    return c.b.add(bias if beta == 1 else c.b.multiply(bias, c.scalar(beta, bias.dtype, bias.shape)), product)  # type: ignore[no-any-return]
+    return c.b.add(bias if beta == 1 else c.b.multiply(bias, c.scalar(beta, bias.dtype, bias.shape)), product)
+
+
+@lowers("addr.default")
+def addr(c: Context, x: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    dtype, shape = c.out.dtype, c.out.shape
+    column, row = c.cast(c.reshape(a, (*a.shape, 1)), dtype), c.cast(c.reshape(b, (1, *b.shape)), dtype)
+    product = c.b.multiply(c.broadcast(column, shape), c.broadcast(row, shape))
+    if alpha != 1:
+        product = c.b.multiply(product, c.scalar(alpha, dtype, shape))
+    if beta == 0:
+        return product
+    x = c.broadcast(c.cast(x, dtype), shape)
+    return c.b.add(x if beta == 1 else c.b.multiply(x, c.scalar(beta, dtype, shape)), product)
+
+
+@lowers("outer.default")
+def outer(c: Context, a: Value, b: Value) -> Value:
+    dtype, shape = c.out.dtype, c.out.shape
+    column, row = c.cast(c.reshape(a, (*a.shape, 1)), dtype), c.cast(c.reshape(b, (1, *b.shape)), dtype)
+    return c.b.multiply(c.broadcast(column, shape), c.broadcast(row, shape))
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
 
 
 @lowers("scaled_dot_product_attention.default")
@@ -33,5 +70,59 @@ def attention(
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Value:  # fmt: skip
     if dropout_p:
-        raise c.unsupported(f"dropout_p = {dropout_p}")
-    return c.b.attention(q, k, v, mask, scale=scale, causal="top_left" if is_causal else "none")  # type: ignore[no-any-return]
+        raise c.unsupported(f"dropout_p = {dropout_p}; dropout inside attention has no rule")
+    if mask is not None and mask.dtype not in (BOOL, q.dtype, F32):
+        mask = c.cast(mask, q.dtype)
+    return c.b.attention(q, k, v, mask, scale=_scale(scale), causal="top_left" if is_causal else "none")
+
+
+def _scale(scale: Any) -> float | None:
+    return None if scale is None else float(scale)
+
+
+@lowers("_scaled_dot_product_flash_attention_for_cpu.default")
+def flash_attention(
+    c: Context, q: Value, k: Value, v: Value, dropout_p: float = 0.0, is_causal: bool = False, *, attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> tuple[Value, Value]:  # fmt: skip
+    if dropout_p:
+        raise c.unsupported(f"dropout_p = {dropout_p}; dropout inside attention has no rule")
+    return c.b.attention(q, k, v, attn_mask, scale=_scale(scale), causal="top_left" if is_causal else "none", lse=True)
+
+
+@lowers("_scaled_dot_product_flash_attention_for_cpu_backward.default")
+def flash_attention_backward(
+    c: Context, grad: Value, q: Value, k: Value, v: Value, y: Value, lse: Value, dropout_p: float, is_causal: bool, *,
+    attn_mask: Value | None = None, scale: float | None = None,
+) -> tuple[Value, Value, Value]:  # fmt: skip
+    """With p = exp(scores - lse): dv = p.T @ g, ds = p * (g @ v.T - sum(g * y)), dq = ds @ k * scale, dk = ds.T @ q * scale."""
+    if dropout_p:
+        raise c.unsupported(f"dropout_p = {dropout_p}; dropout inside attention has no rule")
+    if q.shape[-3] != k.shape[-3]:
+        raise c.unsupported(f"{q.shape[-3]} heads that share {k.shape[-3]} of keys")
+    b, wide, factor = c.b, lse.dtype, float(scale) if scale is not None else 1 / math.sqrt(q.shape[-1])
+    grad, q_, k_, v_, y = (c.cast(t, wide) for t in (grad, q, k, v, y))
+    scores = b.matmul(q_, k_, transpose_b=True)
+    scores = b.multiply(scores, c.scalar(factor, wide, scores.shape))
+    if attn_mask is not None:
+        scores = b.add(scores, c.broadcast(_added(c, attn_mask, wide), scores.shape))
+    p = b.exponential(b.subtract(scores, c.broadcast(c.reshape(lse, (*lse.shape, 1)), scores.shape)))
+    if is_causal:
+        from neuron_ir.frontends.torch.aten.creation import indices
+
+        rows, columns = indices(c, scores.shape)
+        p = b.select(b.compare(rows, columns, direction="GE"), p, c.scalar(0, wide, p.shape))
+    dv = b.matmul(p, grad, transpose_a=True)
+    dp = b.matmul(grad, v_, transpose_b=True)
+    delta = b.reduce_sum(b.multiply(grad, y), axes=(-1,), keepdims=True)
+    ds = b.multiply(p, b.subtract(dp, c.broadcast(delta, dp.shape)))
+    ds = b.multiply(ds, c.scalar(factor, wide, ds.shape))
+    dq, dk = b.matmul(ds, k_), b.matmul(ds, q_, transpose_a=True)
+    return c.cast(dq, q.dtype), c.cast(dk, k.dtype), c.cast(dv, v.dtype)
+
+
+def _added(c: Context, mask: Value, wide: Any) -> Value:
+    """A mask as what is added to the scores."""
+    if mask.dtype is BOOL:
+        return c.b.select(mask, c.scalar(0.0, wide, mask.shape), c.scalar(-math.inf, wide, mask.shape))
+    return c.cast(mask, wide)

@@ -92,8 +92,3 @@ def pow_(c: Context, a: Any, b: Any) -> Value:
 def where(c: Context, condition: Value, a: Value, b: Value) -> Value:
     (condition,) = c.spread(condition, dtype=BOOL)
     return c.b.select(condition, *c.spread(a, b, dtype=c.out.dtype))  # type: ignore[no-any-return]
-
-
-@lowers("alias.default", "detach.default", "clone.default", "contiguous.default")
-def same(c: Context, x: Value, memory_format: Any = None) -> Value:
-    return x
