@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuron_ir.diagnostics import fail
+from neuron_ir.dialects.neuron.custom import custom_target
+from neuron_ir.types import TOKEN
 
 TARGET = "neuron.host_callback"
 
@@ -47,3 +49,20 @@ def find(number: int) -> HostCallback:
             f"host callback {number} is not known in this process",
             notes=["a Python callback cannot be saved with a program: lower the JAX function again"],
         ) from None
+
+
+@custom_target(TARGET)
+def _call_host(j: Any, operands: Sequence[Any], config: dict[str, Any], out: Sequence[Any]) -> Sequence[Any]:
+    """Calls the Python function with host arrays. A leading token, which orders effects, goes in and comes out."""
+    callback = find(config["callback"])
+    tokens = sum(t is TOKEN for t in out)
+    arguments = operands[tokens:]
+    results = [j.jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in out[tokens:]]
+    if callback.kind == "pure":
+        values = j.jax.pure_callback(callback.function, results, *arguments)
+    elif callback.kind == "io":
+        values = j.jax.experimental.io_callback(callback.function, results, *arguments, ordered=callback.ordered)
+    else:
+        j.jax.debug.callback(callback.function, *arguments, ordered=callback.ordered)
+        values = []
+    return (*operands[:tokens], *values)

@@ -1,0 +1,366 @@
+"""StableHLO as jaxlib's MLIR module into Neuron IR.
+
+One walk in program order. Functions that ``@main`` calls are put in its body where they are called. Constants of at least 4 KiB
+become weights. Every op without a rule is reported, all in one error, each with the user's line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from neuron_ir.attrs import Dense, Resource
+from neuron_ir.builder import Builder
+from neuron_ir.core import Block, Func, Module, Value, bulk
+from neuron_ir.diagnostics import Diagnostic, IRError, fail
+from neuron_ir.dims import UNKNOWN, DimLike, symbol
+from neuron_ir.dtypes import DType, dtype_of_numpy
+from neuron_ir.frontends.jax._compat import ir
+from neuron_ir.frontends.jax.dense import constant_array
+from neuron_ir.frontends.jax.locations import Locations
+from neuron_ir.frontends.jax.lower import WEIGHT_BYTES, Lowered
+from neuron_ir.frontends.jax.stablehlo import RULES
+from neuron_ir.frontends.jax.stablehlo.rule import SIZED, Translator
+from neuron_ir.frontends.jax.stablehlo.sizes import Bounds, Sizes, evaluate, write_out
+from neuron_ir.frontends.jax.stablehlo.types import Types, is_token
+from neuron_ir.locations import UNKNOWN_LOC
+from neuron_ir.parser import parse_dim
+from neuron_ir.types import TOKEN, TensorType
+
+__all__ = ["import_lowered", "import_module"]
+
+_ENDS = ("func.return", "stablehlo.return", "sdy.return")
+_POISON = object()  # stands for the results of an op that was refused
+_MAX_REFUSALS = 1000
+
+
+def import_lowered(lowered: Lowered) -> Module:
+    """The Neuron IR of a lowered JAX function. Arguments and results have the user's names, captured arrays become weights."""
+    with bulk():
+        importer = Importer(lowered.module, "<stablehlo>", lowered)
+        module = importer.run()
+    module.attrs["source"] = "jax"
+    return module
+
+
+def import_module(source: Any, file: str = "<stablehlo>") -> Module:
+    """The Neuron IR of a StableHLO module; ``file`` names the text in locations."""
+    with bulk():
+        return Importer(source, file).run()
+
+
+class Importer(Translator):
+    """Translates one module; the builder ``b`` stands where the next op goes."""
+
+    def __init__(self, source: Any, file: str, lowered: Lowered | None = None):
+        self.source, self.lowered = source, lowered
+        self.locations = Locations(file)
+        self.types = Types()
+        self.functions: dict[str, Any] = {}
+        for view in source.body.operations:
+            op = view.operation
+            if op.name == "func.func":
+                self.functions[ir.StringAttr(op.attributes["sym_name"]).value] = op
+        self.module = Module(lowered.name if lowered and lowered.name.isidentifier() else "main")
+        self.env: dict[Any, Any] = {}
+        self.refusals: dict[Diagnostic, None] = {}
+        self.calls: list[str] = []
+        self.bounds = Bounds({})
+        self.symbolic = False
+        self.digests: dict[tuple[Any, ...], str] = {}
+        self.b: Any = None
+
+    # --- functions ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Module:
+        """Translate ``@main`` (else the first function) and every other public function."""
+        names = [n for n, op in self.functions.items() if _is_public(op)] or list(self.functions)[:1]
+        if not names:
+            raise fail("unsupported", "the module has no function")
+        for name in sorted(names, key=lambda n: n != "main"):
+            self.module.add(self.entry(name, self.functions[name]))
+        if self.refusals:
+            raise IRError(list(self.refusals)[:_MAX_REFUSALS])
+        return self.module
+
+    def entry(self, name: str, op: Any) -> Func:
+        """A function of the module, with its own copy of what it calls."""
+        func = Func(name, loc=self.locations(op.location))
+        self.b = Builder(func.body)
+        block = op.regions[0].blocks[0]
+        lowered = self.lowered if name == "main" else None
+        arguments = list(block.arguments)
+        tokens = [a for a in arguments if is_token(a.type)]
+        for token in tokens:
+            self.env[token] = self.b.create_token()
+        rest = [a for a in arguments if a not in tokens]
+        kept = _dicts(op, "arg_attrs", len(arguments))[len(tokens) :]
+        if lowered is not None:
+            self.named_arguments(func, rest, kept, lowered)
+        else:
+            self.plain_arguments(func, rest, kept)
+        self.bounds = Bounds(func.dims)
+        self.symbolic = bool(func.dims)
+        values = self.inline(block, [])
+        self.finish(func, values, _dicts(op, "res_attrs", len(values)), lowered)
+        return func
+
+    def named_arguments(self, func: Func, arguments: Sequence[Any], attrs: Sequence[Any], lowered: Lowered) -> None:
+        """Arguments as the user's function has them, those included that JAX dropped."""
+        func.dims = {s.name: (s.low, s.high) for s in lowered.symbols}
+        pairs = iter(zip(arguments, attrs, strict=True))
+        for item in lowered.inputs:
+            shape = [d if isinstance(d, int) else size_of(d) for d in item.shape]
+            type = TensorType(shape, dtype_of_numpy(item.dtype))
+            fields: dict[str, Any] = {"name": item.name, **({"donated": True} if item.donated else {})}
+            mlir, extra = next(pairs) if item.used else (None, {})
+            value = func.add_arg(type, hint(item.name), **fields, **_sharding(extra))
+            if mlir is not None:
+                self.env[mlir] = value
+
+    def plain_arguments(self, func: Func, arguments: Sequence[Any], attrs: Sequence[Any]) -> None:
+        """Arguments by number; each unknown size becomes a symbol of its own."""
+        for i, (mlir, extra) in enumerate(zip(arguments, attrs, strict=True)):
+            type = self.types(mlir.type)
+            shape = list(type.shape)
+            for axis, d in enumerate(shape):
+                if d is UNKNOWN:
+                    name = f"d{len(func.dims)}"
+                    func.dims[name] = (0, _bound(mlir.type, axis))
+                    shape[axis] = symbol(name)
+            donated = {"donated": True} if "tf.aliasing_output" in extra or "jax.buffer_donor" in extra else {}
+            self.env[mlir] = func.add_arg(type.with_shape(shape), f"arg{i}", **donated, **_sharding(extra))
+
+    def finish(self, func: Func, values: Sequence[Any], attrs: Sequence[Any], lowered: Lowered | None) -> None:
+        """Put the return, tokens left out, with the names of the results."""
+        pairs = [(v, a) for v, a in zip(values, attrs, strict=True) if v is _POISON or isinstance(v, Sizes) or v.type is not TOKEN]
+        if any(v is _POISON for v, _ in pairs):
+            return
+        names = [r.name for r in lowered.outputs] if lowered else [_info(a) for _, a in pairs]
+        fields = [{**({"name": name} if name else {}), **_sharding(extra)} for name, (_, extra) in zip(names, pairs, strict=True)]
+        self.b.loc = UNKNOWN_LOC
+        func.set_results([self.value_of(v) for v, _ in pairs], fields)
+        if self.symbolic:
+            _sweep(func.body)
+
+    # --- ops ----------------------------------------------------------------------------------------------------------
+
+    def inline(self, block: Any, operands: Sequence[Any]) -> list[Any]:
+        """The values that an MLIR block returns; its ops go where the builder stands."""
+        if operands:
+            self.env.update(zip(block.arguments, operands, strict=True))
+        env = self.env
+        for view in block.operations:
+            op = view.operation
+            if op.name in _ENDS:
+                return [env[v] for v in op.operands]
+            self.operation(op)
+        raise fail("unsupported", "a block without a return")
+
+    def operation(self, op: Any) -> None:
+        """Translate one op; a refusal is noted and its results are marked."""
+        env = self.env
+        name = op.name
+        self.b.loc = loc = self.locations(op.location)
+        function = RULES.get(name)
+        operands = [env[v] for v in op.operands]
+        results = op.results
+        try:
+            if function is None:
+                raise fail("unsupported", f"{name} is not supported")
+            if any(o is _POISON for o in operands):
+                self.look_inside(op)
+                values: Any = [_POISON] * len(results)
+            else:
+                values = self.translate(op, name, function, operands)
+        except IRError as error:
+            self.refuse(op, error, loc)
+            values = [_POISON] * len(results)
+        if isinstance(values, Value | Sizes):
+            env[results[0]] = values
+        else:
+            env.update(zip(results, values, strict=True))
+
+    def translate(self, op: Any, name: str, function: Any, operands: list[Any]) -> Any:
+        """One value, or a sequence with one per result."""
+        if self.symbolic and any(isinstance(o, Sizes) for o in operands):
+            if len(op.results) == 1:
+                sizes = evaluate(self.bounds, op, operands, self.types(op.results[0].type))
+                if sizes is not None:
+                    return sizes
+            if name not in SIZED:
+                operands = [self.value_of(o) for o in operands]
+        return function(self, op, *operands)
+
+    def refuse(self, op: Any, error: IRError, loc: Any) -> None:
+        for d in error.diagnostics:
+            note = f"see StableHLO op: {op.get_asm(use_local_scope=True, enable_debug_info=False)[:300]}"
+            place = d.loc if d.loc is not UNKNOWN_LOC else loc
+            self.refusals[Diagnostic(d.code, d.message, place, d.notes or (note,))] = None
+
+    def look_inside(self, op: Any) -> None:
+        """Note every op without a rule inside the regions of an op that cannot be translated itself."""
+        for region in op.regions:
+            for block in region.blocks:
+                for view in block.operations:
+                    inner = view.operation
+                    if inner.name not in RULES and inner.name not in _ENDS:
+                        self.refuse(inner, fail("unsupported", f"{inner.name} is not supported"), self.locations(inner.location))
+                    self.look_inside(inner)
+
+    # --- what rules use -----------------------------------------------------------------------------------------------
+
+    def out(self, op: Any, shape: Sequence[DimLike] | None = None, index: int = 0) -> Any:
+        """The type of result ``index``; ``shape`` counts where MLIR does not know the sizes."""
+        mlir = op.results[index].type
+        type = self.types(mlir)
+        if type is TOKEN or type.is_static:
+            return type
+        if shape is None:
+            raise fail("unsupported", f"{op.name}: the sizes of its result {mlir} are not known")
+        return type.with_shape(shape)
+
+    def is_static(self, op: Any, index: int = 0) -> bool:
+        """Whether MLIR knows all sizes of a result."""
+        type = self.types(op.results[index].type)
+        return type is TOKEN or type.is_static
+
+    def element(self, type: Any) -> DType:
+        """An MLIR element type as ours."""
+        return self.types.element(type)
+
+    def least(self, d: DimLike) -> float:
+        """The smallest value that a size can have."""
+        return self.bounds(d)[0]
+
+    def value_of(self, item: Any) -> Value:
+        """An operand as a value; sizes are written out."""
+        return write_out(self.b, item) if isinstance(item, Sizes) else item
+
+    def region(self, op: Any, index: int, args: Sequence[Any]) -> Block:
+        """Region ``index`` of an op as a block whose arguments have the types ``args``."""
+        source = op.regions[index].blocks[0]
+        block = Block(args)
+        outer, self.b = self.b, Builder(block, self.b.loc)
+        try:
+            values = self.inline(source, block.args)
+            if any(v is _POISON for v in values):
+                raise IRError(())
+            self.b.make("neuron.yield", *[self.value_of(v) for v in values])
+        finally:
+            self.b = outer
+        return block
+
+    def call(self, op: Any, name: str, operands: Sequence[Any]) -> list[Any]:
+        """The results of a function of the module, put in place of the call."""
+        if name in self.calls:
+            raise fail("unsupported", f"{op.name}: @{name} calls itself")
+        if name not in self.functions:
+            raise fail("name", f"{op.name}: there is no function @{name}")
+        self.calls.append(name)
+        try:
+            return self.inline(self.functions[name].regions[0].blocks[0], operands)
+        finally:
+            self.calls.pop()
+
+    def constant(self, op: Any) -> Value:
+        """A constant of the text, or a weight where it is long."""
+        array = constant_array(op)
+        type = self.types(op.results[0].type)
+        if array.ndim and array.size and not any(array.strides):
+            dense = Dense(type.dtype, array.shape, array[(0,) * array.ndim].tobytes())
+        elif array.nbytes < WEIGHT_BYTES:
+            dense = Dense(type.dtype, array.shape, array.tobytes())
+        else:
+            return self.b.constant(value=Resource(self.weight(array)), out=type)
+        return self.b.constant(value=dense, out=type)
+
+    def weight(self, array: Any) -> str:
+        """The key under which ``array`` lies in the module's weights; equal arrays share one."""
+        data = array.tobytes()
+        digest = (array.dtype, array.shape, hash(data))
+        known = self.digests.get(digest)
+        if known is not None and self.module.weights[known].tobytes() == data:
+            return known
+        name, kept = "", None
+        for constant in self.lowered.constants if self.lowered else ():
+            same = constant.array.dtype == array.dtype and constant.array.shape == array.shape
+            if same and constant.array.tobytes() == data:
+                name, kept = constant.name, constant.array
+                break
+        taken = self.module.weights
+        name = name or "constant"
+        key = (
+            name
+            if name not in taken and name != "constant"
+            else next(k for i in range(len(taken) + 1) if (k := f"{name}_{i}") not in taken)
+        )
+        taken[key] = kept if kept is not None else array.copy()
+        self.digests[digest] = key
+        return key
+
+
+RULES["stablehlo.constant"] = Importer.constant
+
+
+# --- small readers ----------------------------------------------------------------------------------------------------
+
+
+def _is_public(op: Any) -> bool:
+    return "sym_visibility" not in op.attributes or ir.StringAttr(op.attributes["sym_visibility"]).value == "public"
+
+
+def _dicts(op: Any, name: str, n: int) -> list[Mapping[str, Any]]:
+    """One dict of attributes per argument or result."""
+    if name not in op.attributes:
+        return [{} for _ in range(n)]
+    return [{entry.name: entry.attr for entry in ir.DictAttr(d)} for d in op.attributes[name]]
+
+
+def _sharding(attrs: Mapping[str, Any]) -> dict[str, str]:
+    for name in ("sdy.sharding", "mhlo.sharding"):
+        if name in attrs:
+            return {"sharding": str(attrs[name]).strip('"')}
+    return {}
+
+
+def _info(attrs: Mapping[str, Any]) -> str:
+    return ir.StringAttr(attrs["jax.result_info"]).value if "jax.result_info" in attrs else ""
+
+
+def _bound(type: Any, axis: int) -> int | None:
+    """The largest size of an unknown dim, where the type says one."""
+    from neuron_ir.frontends.jax._compat import stablehlo
+
+    if type.encoding is None:
+        return None
+    try:
+        bound = stablehlo.TypeExtensions(type.encoding).bounds[axis]
+    except ValueError:
+        return None
+    return None if bound == ir.ShapedType.get_dynamic_size() else int(bound)
+
+
+def hint(name: str) -> str:
+    """A user's name such as ``params['w']`` as a name of the text: ``params_w``."""
+    plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    return plain if plain and not plain[0].isdigit() else f"arg_{plain}" if plain else ""
+
+
+def size_of(text: str) -> DimLike:
+    """A size as JAX prints it (``2*b - 1``, ``b^2``)."""
+    powers = re.sub(r"(\w+|\w+\([^()]*\))\^(\d+)", lambda m: "*".join([m[1]] * int(m[2])), text)
+    return parse_dim(powers.replace(" ", ""))
+
+
+def _sweep(block: Block) -> None:
+    """Erase ops without users or effects, last first: the arithmetic on sizes that nobody reads."""
+    op = block.last
+    while op is not None:
+        previous = op.prev
+        for region in op.regions:
+            _sweep(region)
+        if not op.spec.traits & {"effect", "terminator", "collective", "control"} and not any(r.users for r in op.results):
+            op.erase()
+        op = previous

@@ -1,0 +1,126 @@
+"""Custom calls, by a table of targets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from neuron_ir.diagnostics import nearest
+from neuron_ir.dialects.neuron.custom import TARGETS
+from neuron_ir.frontends.jax import callbacks
+from neuron_ir.frontends.jax._compat import ir
+from neuron_ir.frontends.jax.stablehlo.dynamic import sizes_of
+from neuron_ir.frontends.jax.stablehlo.elementwise import same
+from neuron_ir.frontends.jax.stablehlo.rule import Translator, rule, unsupported
+from neuron_ir.frontends.jax.stablehlo.sizes import known
+
+#: Targets that are ops of the IR: target -> rule.
+NAMED: dict[str, Callable[..., Any]] = {}
+
+# Ops of CHLO that exporters of portable artefacts spell as custom calls.
+for _name in ("erf", "erf_inv", "erfc", "tan", "acos", "acosh", "asin", "asinh", "atan", "atanh", "sinh", "cosh"):
+    NAMED[f"mhlo.{_name}"] = same(_name)
+
+
+def named(*targets: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a rule for custom calls of these targets. Its operands may be sizes."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        NAMED.update(dict.fromkeys(targets, function))
+        return function
+
+    return register
+
+
+@rule("stablehlo.custom_call", sized=True)
+def _custom_call(c: Translator, op: Any, *operands: Any) -> Any:
+    target = c.value(op, "call_target_name")
+    if target in NAMED:
+        return NAMED[target](c, op, *operands)
+    if target not in TARGETS:
+        raise unsupported(op, f"the target {target!r} has no meaning here{nearest(target, [*TARGETS, *NAMED])}")
+    values = [c.value_of(x) for x in operands]
+    shapes = c.ints(op, "indices_of_shape_operands")
+    inputs = values[: len(values) - len(op.results)] if shapes else values
+    result_shapes = operands[len(inputs) :]
+    outs = [
+        c.out(op, sizes_of(op, result_shapes[i], "result's sizes") if shapes and not c.is_static(op, i) else None, i)
+        for i in range(len(op.results))
+    ]
+    return c.b.custom_call(
+        *inputs,
+        call_target_name=target,
+        backend_config=json.dumps(config) if (config := _config(op)) else "",
+        has_side_effect=bool(c.value(op, "has_side_effect", False)),
+        out=outs,
+    )
+
+
+def _config(op: Any) -> dict[str, Any]:
+    """The configuration of a call as a dict, from either of the two places that have it."""
+    for name in ("mhlo.backend_config", "backend_config"):
+        attribute = op.attributes[name] if name in op.attributes else None
+        if isinstance(attribute, ir.DictAttr):
+            return {entry.name: entry.attr.value for entry in attribute}
+        if isinstance(attribute, ir.StringAttr) and attribute.value:
+            try:
+                parsed = json.loads(attribute.value)
+            except ValueError:
+                parsed = attribute.value
+            return parsed if isinstance(parsed, dict) else {"": parsed}
+    return {}
+
+
+@named("shape_assertion")
+def _shape_assertion(c: Translator, op: Any, *operands: Any) -> Any:
+    """A check of symbolic sizes: proven ones go, the others stay to be looked at when the sizes are numbers."""
+    holds = known(operands[0])
+    message = c.value(op, "error_message", "")
+    if holds is not None and holds.values[0] is True:
+        return ()
+    values = [c.value_of(x) for x in operands]
+    config = json.dumps({"error_message": message})
+    return c.b.custom_call(*values, call_target_name="shape_assertion", backend_config=config, has_side_effect=True, out=())
+
+
+@named("Sharding", "xla.sdy.FuncResultSharding")
+def _sharding(c: Translator, op: Any, x: Any) -> Any:
+    x = c.value_of(x)
+    sharding = c.value(op, "mhlo.sharding", "") or str(_config(op).get("", ""))
+    return c.b.custom_call(x, call_target_name="Sharding", backend_config=sharding, out=[x.type])
+
+
+@named("mhlo.topk", "chlo.top_k")
+def _topk(c: Translator, op: Any, x: Any, *_: Any) -> Any:
+    x = c.value_of(x)
+    values = c.out(op, None, 0)
+    k = values.shape[-1]
+    largest = not (
+        "mhlo.attributes" in op.attributes
+        and "largest" in (a := ir.DictAttr(op.attributes["mhlo.attributes"]))
+        and not a["largest"].value
+    )
+    return c.b.top_k(x, k=k, axis=-1, largest=largest, out=[values, c.out(op, None, 1)])
+
+
+@named("stablehlo.dynamic_rng_bit_generator")
+def _dynamic_rng_bit_generator(c: Translator, op: Any, state: Any, shape: Any) -> Any:
+    state = c.value_of(state)
+    algorithm = str(_config(op).get("rng_algorithm", "DEFAULT"))
+    if "rng_algorithm" in op.attributes:
+        algorithm = str(op.attributes["rng_algorithm"]).rpartition(" ")[2].rstrip(">")
+    bits = c.out(op, sizes_of(op, shape, "result's sizes"), 1)
+    return c.b.rng_bit_generator(state, rng_algorithm=algorithm, out=[state.type, bits])
+
+
+@named(callbacks.TARGET)
+def _host_callback(c: Translator, op: Any, *operands: Any) -> Any:
+    outs = [c.out(op, None, i) for i in range(len(op.results))]
+    return c.b.custom_call(
+        *[c.value_of(x) for x in operands],
+        call_target_name=callbacks.TARGET,
+        backend_config=json.dumps(_config(op)),
+        has_side_effect=bool(c.value(op, "has_side_effect", False)),
+        out=outs,
+    )

@@ -1,0 +1,98 @@
+"""Ops whose shapes are operands. Where those are known as sizes, the static op with symbolic dims takes their place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neuron_ir.core import Value
+from neuron_ir.dims import UNKNOWN, Dim, DimLike
+from neuron_ir.frontends.jax.stablehlo.contraction import convolution
+from neuron_ir.frontends.jax.stablehlo.indexing import gather_dims
+from neuron_ir.frontends.jax.stablehlo.rule import Translator, rule, unsupported
+from neuron_ir.frontends.jax.stablehlo.sizes import Sizes, known
+
+
+def sizes_of(op: Any, item: Any, what: str) -> tuple[DimLike, ...]:
+    """A shape operand as sizes; a refusal where it is computed from data."""
+    found = known(item)
+    if found is None:
+        raise unsupported(op, f"the {what} depend on values that the program computes, not on the sizes of its inputs")
+    return tuple(int(v) if isinstance(v, bool) else v for v in found.values)
+
+
+def numbers_of(op: Any, item: Any, what: str) -> tuple[int, ...]:
+    """A shape operand as numbers; a refusal where one is symbolic."""
+    sizes = sizes_of(op, item, what)
+    if not all(isinstance(d, int) for d in sizes):
+        raise unsupported(op, f"the {what} {list(sizes)} are symbolic; numbers are needed here")
+    return tuple(int(d) for d in sizes if isinstance(d, int))
+
+
+def _out(c: Translator, op: Any, shape: Any, what: str = "result's sizes") -> Any:
+    return c.out(op) if c.is_static(op) else c.out(op, sizes_of(op, shape, what))
+
+
+@rule("stablehlo.get_dimension_size", sized=True)
+def _get_dimension_size(c: Translator, op: Any, x: Value) -> Any:
+    size = x.shape[c.value(op, "dimension")]
+    if isinstance(size, Dim) and size is UNKNOWN:
+        return c.b.get_dimension_size(x, dimension=c.value(op, "dimension"))
+    return Sizes((size,), c.out(op))
+
+
+@rule("stablehlo.dynamic_reshape", sized=True)
+def _dynamic_reshape(c: Translator, op: Any, x: Any, shape: Any) -> Any:
+    return c.b.reshape(c.value_of(x), out=_out(c, op, shape))
+
+
+@rule("stablehlo.dynamic_broadcast_in_dim", sized=True)
+def _dynamic_broadcast_in_dim(c: Translator, op: Any, x: Any, shape: Any) -> Any:
+    dims = c.ints(op, "broadcast_dimensions")
+    return c.b.broadcast_in_dim(c.value_of(x), broadcast_dimensions=dims, out=_out(c, op, shape))
+
+
+@rule("stablehlo.dynamic_iota", sized=True)
+def _dynamic_iota(c: Translator, op: Any, shape: Any) -> Any:
+    return c.b.iota(iota_dimension=c.value(op, "iota_dimension"), out=_out(c, op, shape))
+
+
+@rule("stablehlo.real_dynamic_slice", sized=True)
+def _real_dynamic_slice(c: Translator, op: Any, x: Any, starts: Any, limits: Any, strides: Any) -> Any:
+    steps = numbers_of(op, strides, "strides")
+    return c.b.slice(
+        c.value_of(x),
+        start_indices=sizes_of(op, starts, "start indices"),
+        limit_indices=sizes_of(op, limits, "limit indices"),
+        strides=steps if any(s != 1 for s in steps) else (),
+    )
+
+
+@rule("stablehlo.dynamic_pad", sized=True)
+def _dynamic_pad(c: Translator, op: Any, x: Any, value: Any, low: Any, high: Any, interior: Any) -> Any:
+    between = numbers_of(op, interior, "interior padding")
+    return c.b.pad(
+        c.value_of(x),
+        c.value_of(value),
+        edge_padding_low=sizes_of(op, low, "low padding"),
+        edge_padding_high=sizes_of(op, high, "high padding"),
+        interior_padding=between if any(between) else (),
+    )
+
+
+@rule("stablehlo.dynamic_gather", sized=True)
+def _dynamic_gather(c: Translator, op: Any, x: Any, indices: Any, slice_sizes: Any) -> Any:
+    return c.b.gather(
+        c.value_of(x),
+        c.value_of(indices),
+        **gather_dims(op),
+        slice_sizes=sizes_of(op, slice_sizes, "slice sizes"),
+        indices_are_sorted=c.value(op, "indices_are_sorted", False),
+        policy="clamp",
+    )
+
+
+@rule("stablehlo.dynamic_conv", sized=True)
+def _dynamic_conv(c: Translator, op: Any, lhs: Any, rhs: Any, padding: Any) -> Any:
+    flat = numbers_of(op, padding, "padding")
+    pairs = tuple(zip(flat[::2], flat[1::2], strict=True))
+    return convolution(c, op, c.value_of(lhs), c.value_of(rhs), pairs)

@@ -1,0 +1,106 @@
+"""How a rule for a StableHLO op is written, and the table of them all.
+
+    @rule("stablehlo.transpose")
+    def transpose(c, op, x):
+        return c.b.transpose(x, permutation=c.ints(op, "permutation"))
+
+A rule gets the translator ``c`` (builder ``c.b``, attribute readers, ``c.out`` for the result type, ``c.region`` for regions), the
+MLIR operation and its operands as values of the IR; it gives one value, or a sequence with one per result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from neuron_ir.core import Block, Value
+from neuron_ir.diagnostics import IRError, fail
+from neuron_ir.dims import DimLike
+from neuron_ir.frontends.jax._compat import ir
+from neuron_ir.types import TensorType
+
+__all__ = ["RULES", "SIZED", "Attributes", "Translator", "rule", "unsupported"]
+
+Rule = Callable[..., Any]
+
+RULES: dict[str, Rule] = {}
+#: Rules that take operands as the importer keeps them, which may be sizes (:class:`sizes.Sizes`) and not values.
+SIZED: set[str] = set()
+
+
+def rule(*names: str, sized: bool = False) -> Callable[[Rule], Rule]:
+    """Register the decorated function for the ops ``names``. ``sized``: operands may come as sizes."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        if sized:
+            SIZED.update(names)
+        return function
+
+    return register
+
+
+def unsupported(op: Any, what: str) -> IRError:
+    """A refusal of ``op``, to be raised; the importer puts its place in."""
+    return fail("unsupported", f"{op.name}: {what}")
+
+
+class Attributes:
+    """Readers of an operation's attributes, each with the default that counts where text leaves the attribute out."""
+
+    def ints(self, op: Any, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """An array of integers, whichever of MLIR's two forms it has."""
+        if name not in op.attributes:
+            return default
+        attribute = op.attributes[name]
+        if isinstance(attribute, ir.DenseIntElementsAttr):
+            return tuple(np.asarray(attribute).reshape(-1).tolist())
+        return tuple(int(x) for x in attribute)
+
+    def pairs(self, op: Any, name: str) -> tuple[tuple[int, int], ...]:
+        """A matrix of n pairs; empty where absent."""
+        if name not in op.attributes:
+            return ()
+        return tuple((int(a), int(b)) for a, b in np.asarray(op.attributes[name]).reshape(-1, 2).tolist())
+
+    def rows(self, op: Any, name: str) -> tuple[tuple[int, ...], ...]:
+        """A matrix by rows, without the -1 that fill short ones."""
+        if name not in op.attributes:
+            return ()
+        return tuple(tuple(x for x in row if x >= 0) for row in np.asarray(op.attributes[name]).tolist())
+
+    def value(self, op: Any, name: str, default: Any = None) -> Any:
+        """An integer, boolean, float or string."""
+        return op.attributes[name].value if name in op.attributes else default
+
+    def enum(self, op: Any, name: str, kind: Any, default: str) -> str:
+        """The word of an attribute that is one of StableHLO's own enumerations."""
+        return str(kind(op.attributes[name]).value) if name in op.attributes else default
+
+
+class Translator(Attributes):
+    """What rules see of the importer; :class:`neuron_ir.frontends.jax.importer.Importer` is the one implementation."""
+
+    b: Any
+
+    def out(self, op: Any, shape: tuple[DimLike, ...] | None = None, index: int = 0) -> TensorType:
+        """The type of result ``index``; ``shape`` counts where MLIR does not know the sizes."""
+        raise NotImplementedError
+
+    def region(self, op: Any, index: int, args: list[Any]) -> Block:
+        """Region ``index`` as a block whose arguments have the types ``args``."""
+        raise NotImplementedError
+
+    def inline(self, block: Any, operands: list[Any]) -> list[Any]:
+        """The results of an MLIR block, its ops put where the builder stands."""
+        raise NotImplementedError
+
+    def function(self, name: str) -> Any:
+        """The MLIR function of that name."""
+        raise NotImplementedError
+
+    def value_of(self, item: Any) -> Value:
+        """An operand as a value; sizes are written out."""
+        raise NotImplementedError

@@ -1,0 +1,63 @@
+"""MLIR types as types of the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from neuron_ir.diagnostics import fail
+from neuron_ir.dims import UNKNOWN, DimLike
+from neuron_ir.dtypes import DType, dtype, dtype_of_numpy
+from neuron_ir.frontends.jax._compat import ir
+from neuron_ir.frontends.jax.dense import DTYPES
+from neuron_ir.types import TOKEN, TensorType, Type
+
+__all__ = ["Types", "is_token"]
+
+_SPECIAL = {"i1": "bool", "index": "i64"}  # MLIR element type -> ours, where numpy's name does not lead there
+_TOKENS = ("!stablehlo.token", "!mhlo.token")
+
+
+def is_token(type: Any) -> bool:
+    """Whether an MLIR type is a token."""
+    return str(type) in _TOKENS
+
+
+class Types:
+    """Converts the types of one module, each distinct one once. Sizes that MLIR does not know become ``?``."""
+
+    def __init__(self) -> None:
+        self._done: dict[Any, Type] = {}
+        self._elements: dict[Any, DType] = {}
+
+    def __call__(self, type: Any) -> Any:
+        """The IR's type; raises :class:`IRError` where it has none."""
+        found = self._done.get(type)
+        if found is None:
+            found = self._done[type] = self._convert(type)
+        return found
+
+    def element(self, type: Any) -> DType:
+        """The element type of an MLIR tensor type or scalar type."""
+        key = type.element_type if isinstance(type, ir.ShapedType) else type
+        found = self._elements.get(key)
+        if found is None:
+            found = self._elements[key] = self._element(str(key))
+        return found
+
+    def _element(self, text: str) -> DType:
+        if text in _SPECIAL:
+            return dtype(_SPECIAL[text])
+        try:
+            return dtype_of_numpy(DTYPES[text])
+        except KeyError:
+            raise fail("unsupported", f"the element type {text} has no counterpart") from None
+
+    def _convert(self, type: Any) -> Type:
+        if is_token(type):
+            return TOKEN
+        if not isinstance(type, ir.RankedTensorType):
+            raise fail("unsupported", f"the type {type} has no counterpart")
+        dynamic = ir.ShapedType.get_dynamic_size()
+        shape: Sequence[DimLike] = [UNKNOWN if d == dynamic else d for d in type.shape]
+        return TensorType(shape, self.element(type))
