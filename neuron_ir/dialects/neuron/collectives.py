@@ -17,7 +17,7 @@ from .reduce import monoid
 from .windows import axis_of, choose
 
 
-def _group_size(self: Op) -> int | None:
+def _group_size(self: Any) -> int | None:
     """Participants per group; ``None`` where the groups are not spelled out (all devices form one)."""
     groups = self.replica_groups
     if not groups:
