@@ -7,7 +7,7 @@ import typing
 
 from neuron_ir.opdef import OpSpec
 
-__all__ = ["list_ops", "list_passes"]
+__all__ = ["kind_name", "list_ops", "list_passes"]
 
 
 def list_passes() -> str:
@@ -22,13 +22,14 @@ def list_passes() -> str:
         for o in pass_options(cls):
             default = ",".join(map(str, o.default)) if isinstance(o.default, tuple) else str(o.default)
             choices = f" ({', '.join(map(str, o.choices))})" if o.choices else ""
-            lines.append(f"      {o.name}={default}  {_kind(o.kind)}: {o.help}{choices}")
+            lines.append(f"      {o.name}={default}  {kind_name(o.kind)}: {o.help}{choices}")
     lines.append("")
     lines += [f"-{name}: {text or '(nothing)'}" for name, text in named_pipelines().items()]
     return "\n".join(lines) + "\n"
 
 
-def _kind(kind: object) -> str:
+def kind_name(kind: object) -> str:
+    """The kind of a pass's option in words."""
     args = typing.get_args(kind)
     return f"list of {args[0].__name__}" if args else getattr(kind, "__name__", str(kind))
 

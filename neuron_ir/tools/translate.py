@@ -144,7 +144,8 @@ def _from_pt2(data: bytes, path: str) -> Module:
         raise fail("file", f"{path} is not a program saved by torch.export.save: {reason}") from None
     finally:
         logger.setLevel(level)
-    return from_torch(program)
+    module: Module = from_torch(program)
+    return module
 
 
 def _write(module: Module, options: argparse.Namespace) -> None:
