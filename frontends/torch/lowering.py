@@ -17,7 +17,7 @@ from neuron_ir.builder import Builder
 from neuron_ir.core import Value
 from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.dims import Dim, DimLike
-from neuron_ir.dtypes import BOOL, I64, DType
+from neuron_ir.dtypes import BOOL, F32, I64, DType
 from neuron_ir.frontends.torch.symbols import Symbols
 from neuron_ir.locations import Loc
 from neuron_ir.types import TensorType
@@ -139,6 +139,10 @@ class Context:
             return self.b.compare(x, self.scalar(0, x.dtype, x.shape), direction="NE")  # type: ignore[no-any-return]
         mode = "wrap" if x.dtype.is_float and dtype.is_integer else "saturate" if dtype.bits <= 8 and dtype.is_float else "nan"
         return self.b.cast(x, mode=mode, out=TensorType(x.shape, dtype))  # type: ignore[no-any-return]
+
+    def accumulator(self, dtype: DType) -> DType:
+        """The type in which sums of ``dtype`` are formed: f32 for narrower floats, otherwise itself."""
+        return F32 if dtype.is_float and dtype.bits < 32 else dtype
 
     def scalar(self, value: Any, dtype: DType, shape: Sequence[DimLike] = ()) -> Value:
         """A number (or symbolic size) of that element type, spread over ``shape``."""
