@@ -24,6 +24,7 @@ MONOIDS = {
     "neuron.or": "bitwise_or",
     "neuron.xor": "bitwise_xor",
 }  # op -> the function of jax.lax
+MEANS_AND = ("neuron.and", "neuron.multiply", "neuron.minimum")  # of bool
 
 
 def monoid(j: Any, body: Any) -> Callable[..., Any] | None:
@@ -32,7 +33,11 @@ def monoid(j: Any, body: Any) -> Callable[..., Any] | None:
     op, end = block.first, block.last
     if op.next is not end or op.name not in MONOIDS or end.operands != list(op.results):
         return None
-    return getattr(j.lax, MONOIDS[op.name]) if set(op.operands) == set(block.args) else None
+    if set(op.operands) != set(block.args):
+        return None
+    if block.args[0].dtype is BOOL_TYPE:
+        return j.lax.bitwise_and if op.name in MEANS_AND else j.lax.bitwise_xor if op.name == "neuron.xor" else j.lax.bitwise_or
+    return getattr(j.lax, MONOIDS[op.name])
 
 
 def rounds(j: Any, body: Callable[..., Any] | None, dtype: Any) -> bool:

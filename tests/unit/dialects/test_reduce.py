@@ -50,6 +50,16 @@ def test_reduce_with_common_and_other_bodies(name, dims):
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("name", ["add", "multiply", "maximum", "minimum", "and", "or", "xor"])
+def test_bodies_of_bool(name):
+    """A sum of bool is or, a product and."""
+    x = np.array([[True, False, True], [True, True, True], [False, False, False], [False, True, True]])
+    start = name in ("multiply", "minimum", "and")
+    got = compute("neuron.reduce", x, scalar(start, bool), dimensions=[1], body=BODIES[name][0])
+    f = {"xor": lambda x, axis: x.sum(axis) % 2 == 1}.get(name, np.all if start else np.any)
+    np.testing.assert_array_equal(got, f(x, axis=1))
+
+
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (2, 1, 3)])
 def test_one_element_is_combined_with_the_initial_value_too(shape):
     """XLA gives the element alone, whatever the body."""
