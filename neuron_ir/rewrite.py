@@ -177,22 +177,28 @@ class _Driver:
 
     def visit(self, op: Op) -> None:
         """Offer ``op`` to its patterns until one replaces it."""
+        rw = Rewriter(op, self.ctx)
+        made = rw.b.made
         for p in self.by_root[op.name]:
             if not op.attrs.keys() <= p.attrs:
                 extra = sorted(op.attrs.keys() - p.attrs)
                 self.ctx.decline(f"{p.name}: {op.name} has the attribute {', '.join(extra)}")
                 continue
-            rw = Rewriter(op, self.ctx)
-            made = rw.b.made
             found = p.function(op, rw)
             for new in made:
-                for block in (region for inner in new.walk() for region in inner.regions):
-                    self.order.number(block)
-                self.order.added(new)
+                self.added(new)
             if found is not None and self.replace(p, op, [found] if isinstance(found, Value) else list(found), made):
                 return
             for new in reversed(made):
                 new.erase()
+            made.clear()
+
+    def added(self, new: Op) -> None:
+        """Give a new op, and the ops inside of it, their places in the order."""
+        for inner in new.walk() if new.regions else ():
+            for block in inner.regions:
+                self.order.number(block)
+        self.order.added(new)
 
     def replace(self, p: Pattern, op: Op, values: list[Value], made: list[Op]) -> bool:
         """Check the replacement and put it in place."""

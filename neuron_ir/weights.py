@@ -243,7 +243,7 @@ def _read(path: Path, file: BinaryIO) -> dict[str, Any]:
         aliases, exotic = json.loads(metadata.get(ALIASES, "{}")), json.loads(metadata.get(DTYPES, "{}"))
         if not all(isinstance(x, dict) for x in (header, aliases, exotic)):
             raise ValueError("not a table")
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise _damaged(path, f"its header is not the JSON of a safetensors file ({str(error)[:80]})") from None
     data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays = {name: _view(path, data, 8 + length, name, entry, exotic.get(name)) for name, entry in header.items()}
