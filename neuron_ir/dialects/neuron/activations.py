@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from neuron_ir.opdef import Op, attr, declare, op, operand
+from neuron_ir.opdef import INT, Op, attr, declare, op, operand
 from neuron_ir.types import TensorType
 
 from .broadcasting import COMPUTED, axis_in, broadcast_shape, need_dtype
@@ -14,8 +14,10 @@ from .expression import Expr
 from .windows import accumulator
 
 
-def activation(name: str, formula: Callable[..., Expr], doc: str, aten: str | Sequence[str] = (), **attrs: Any) -> None:
-    """Declare an elementwise function of one float tensor: ``formula(e, **attrs)`` over expressions is its body."""
+def activation(
+    name: str, formula: Callable[..., Expr], doc: str, aten: str | Sequence[str] = (), types: Any = COMPUTED, **attrs: Any
+) -> None:
+    """Declare an elementwise function of one tensor: ``formula(e, **attrs)`` over expressions is its body."""
 
     def expand(b, x, **fields):
         e = Expr(b, x)
@@ -23,7 +25,7 @@ def activation(name: str, formula: Callable[..., Expr], doc: str, aten: str | Se
 
     body = {
         "__doc__": doc,
-        "x": operand(COMPUTED),
+        "x": operand(types),
         **attrs,
         "infer": lambda self: self.operands[0].type,
         "expand": staticmethod(expand),
@@ -64,7 +66,13 @@ activation(
     approximate=attr(str, "none", ["none", "tanh"]),
 )
 activation("silu", lambda e: e * _sigmoid(e), "``x * logistic(x)``, also called swish.", ["silu.default", "silu_.default"])
-activation("relu", lambda e: e.maximum(0.0), "``max(x, 0)``; NaN stays NaN.", ["relu.default", "relu_.default"])
+activation(
+    "relu",
+    lambda e: e.maximum(0),
+    "``max(x, 0)``; NaN stays NaN.",
+    ["relu.default", "relu_.default"],
+    types=COMPUTED | INT,
+)
 activation("relu6", lambda e: _clip(e, 0.0, 6.0), "``min(max(x, 0), 6)``.", "relu6.default")
 activation(
     "hardtanh",
@@ -152,7 +160,7 @@ activation(
 )
 
 
-@op("neuron.prelu", aten=["prelu.default", "_prelu_kernel.default"])
+@op("neuron.prelu", aten="_prelu_kernel.default")
 class Prelu(Op):
     """``x`` where positive, else ``weight * x``; ``weight`` broadcasts against ``x`` by NumPy's rule."""
 

@@ -65,6 +65,11 @@ def test_small_results_keep_their_digits(name, attrs, torch_op):
     close(apply(name, x, **attrs), torch_op(x.double()).float(), 4, per_element=True)
 
 
+def test_relu_of_integers():
+    x = torch.tensor([-(2**31), -1, 0, 2**31 - 1], dtype=torch.int32)
+    assert torch.equal(apply("relu", x), F.relu(x))
+
+
 def test_prelu_broadcasts_its_weight():
     x, weight = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(1)), torch.tensor([0.1, 0.2, 0.3])
     close(apply("prelu", x, weight.reshape(3, 1)), F.prelu(x, weight), 0)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from neuron_ir.diagnostics import IRError
 
-from .judge import apply, close, program, symbolic
+from .judge import apply, close, expanded, program, symbolic
 
 
 def randn(*shape, dtype=torch.float32, seed=0):
@@ -75,7 +75,7 @@ def test_output_padding_is_bias_only_where_no_product_reaches_and_real_sums_else
 
 def test_one_sided_padding():
     x, weight = randn(1, 2, 6, 5), randn(3, 2, 2, 4, seed=1)
-    expected = F.conv2d(x, weight, padding="same")
+    expected = F.conv2d(F.pad(x, (1, 2, 0, 1)), weight)
     close(apply("conv", x, weight, None, padding=[0, 1, 1, 2]), expected, 8)
 
 
@@ -109,6 +109,10 @@ def test_what_does_not_fit_is_refused_with_its_numbers():
 
 def test_shapes_may_be_symbols():
     f = symbolic
-    assert program("neuron.conv", [f(("B", 3, "S")), f((4, 3, 3)), None], padding=[1]).main.result_types == [f(("B", 4, "S"))]
+    module = program("neuron.conv", [f(("B", 3, "S")), f((4, 3, 3)), f((4,))], padding=[1])
+    assert module.main.result_types == [f(("B", 4, "S"))]
+    expanded(module)
+    module = program("neuron.conv", [f(("B", 3, "S")), f((3, 4, 2)), None], stride=[2], transposed=True)
+    expanded(module)
     (result,) = program("neuron.conv", [f((None, 3, "S")), f((3, 4, 2)), None], stride=[2], transposed=True).main.result_types
     assert str(result) == "tensor<?x4x(2*S)xf32>"
