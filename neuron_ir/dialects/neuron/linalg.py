@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from neuron_ir.cost import Cost
 from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import BOOL, DType
 from neuron_ir.opdef import ANY, INTS, Op, attr, op, operand
@@ -83,6 +85,9 @@ class DotGeneral(Op):
         a, b = in_accumulator(j, lhs, rhs, acc, out)
         y = j.lax.dot_general(a, b, ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch)))
         return y.astype(out.dtype.numpy)
+
+    def cost(self):
+        return Cost(flops=2 * self.results[0].type.size * math.prod(self.lhs.shape[d] for d in self.lhs_contract))
 
 
 def _places(self: Op, name: str, letters: str, rank: int) -> tuple[int, ...]:
@@ -166,6 +171,10 @@ class Convolution(Op):
             batch_group_count,
         )
         return y.astype(out.dtype.numpy)
+
+    def cost(self):
+        kernel = math.prod(self.rhs.shape) // self.rhs.shape[_places(self, "kernel_dims", "oi", self.rhs.type.rank)[0]]
+        return Cost(flops=2 * self.results[0].type.size * kernel)
 
 
 def _check_groups(self: Convolution, batch: DimLike, features: DimLike, inputs: DimLike, outputs: DimLike) -> None:

@@ -1,0 +1,94 @@
+"""What an op costs: arithmetic per engine, and bytes of its operands and results.
+
+The unit of account is the element that an engine must touch, or for the Tensor engine the floating-point operation. An op's own
+``cost`` facet overrides the default of its traits; a composite without one costs what its expansion costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from neuron_ir.core import Block, Func, Op, Value
+from neuron_ir.meaning import expansion
+from neuron_ir.target import Target
+from neuron_ir.types import TensorType
+
+__all__ = ["Cost", "bytes_moved", "cost_of", "seconds"]
+
+# Functions that the Scalar engine evaluates by piecewise polynomials; other elementwise work goes to the Vector engine.
+SCALAR_ENGINE = frozenset(
+    "neuron." + name
+    for name in """
+    exponential exponential_minus_one exp2 log log_plus_one log2 log10 tanh logistic sine cosine tan erf erfc sqrt rsqrt cbrt
+    gelu silu mish softplus atan sinh cosh reciprocal
+    """.split()
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Work of one op: ``flops`` on the Tensor engine, elements through the Vector (``dve``), Scalar (``act``) and GpSimd engines."""
+
+    flops: int = 0
+    dve: int = 0
+    act: int = 0
+    gpsimd: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+def cost_of(op: Op) -> Cost:
+    """The cost of one op of static shapes, its regions included (a loop's region counts once where the trip count is unknown)."""
+    spec = op.spec
+    if spec.cost is not None:
+        cost: Cost = spec.cost(op)
+        return cost
+    if op.regions:
+        trips = op.get("trip_count") if "trip_count" in spec.attrs else op.get("length") if "length" in spec.attrs else 1
+        inner = cost_of_block(op.regions[-1])
+        return Cost(*(int(trips) * getattr(inner, f.name) for f in fields(inner)))
+    if "elementwise" in spec.traits:
+        n = _elements(op.results[0])
+        return Cost(act=n) if op.name in SCALAR_ENGINE else Cost(dve=n)
+    if "reduction" in spec.traits:
+        return Cost(dve=sum(map(_elements, op.operands)))
+    if spec.expand is not None:
+        return cost_of_block(expansion(op))
+    if spec.traits & {"view", "constant", "terminator"}:
+        return Cost()
+    return Cost(gpsimd=sum(map(_elements, op.results)))
+
+
+def cost_of_block(block: Block) -> Cost:
+    """The sum over a block's ops."""
+    total = Cost()
+    for op in block.ops:
+        total = total + cost_of(op)
+    return total
+
+
+def cost_of_func(func: Func) -> Cost:
+    """The sum over a function's ops."""
+    return cost_of_block(func.body)
+
+
+def _elements(value: Value) -> int:
+    return value.type.size if isinstance(value.type, TensorType) else 0
+
+
+def bytes_moved(op: Op) -> int:
+    """Bytes that an op reads and writes in HBM when it runs alone: each distinct operand and each result once."""
+    values = {*op.operands, *op.results}
+    return sum(v.type.nbytes for v in values if isinstance(v.type, TensorType))
+
+
+def seconds(cost: Cost, hbm_bytes: int, element: TensorType, on: Target) -> dict[str, float]:
+    """The time in seconds that each engine, and the memory, is busy; the largest is the roofline bound."""
+    return {
+        "tensor": cost.flops / on.matmul_flops(element.dtype),
+        "vector": cost.dve / on.vector_rate(element.dtype),
+        "scalar": cost.act / on.scalar_rate(element.dtype),
+        "gpsimd": cost.gpsimd / (on.partitions * on.gpsimd_clock * 1e9),
+        "memory": hbm_bytes / (on.hbm_rate * 1e9),
+    }
