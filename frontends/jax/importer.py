@@ -184,7 +184,7 @@ class Importer(Translator):
 
     def translate(self, op: Any, name: str, function: Any, operands: list[Any]) -> Any:
         """One value, or a sequence with one per result."""
-        if self.symbolic and any(isinstance(o, Sizes) for o in operands):
+        if self.symbolic and operands:
             if len(op.results) == 1:
                 sizes = evaluate(self.bounds, op, operands, self.types(op.results[0].type))
                 if sizes is not None:

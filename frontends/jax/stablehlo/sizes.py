@@ -13,7 +13,7 @@ from typing import Any
 
 from neuron_ir.attrs import Dense
 from neuron_ir.core import Value
-from neuron_ir.dims import UNKNOWN, Dim, DimLike, Range, function
+from neuron_ir.dims import UNKNOWN, DimLike, Range, function
 from neuron_ir.frontends.jax._compat import stablehlo
 from neuron_ir.types import TensorType
 
@@ -87,8 +87,11 @@ def known(item: Any) -> Sizes | None:
     return Sizes(tuple(x.item() for x in value.array.reshape(-1)), TensorType(value.shape, value.dtype))
 
 
-def evaluate(bounds: Bounds, op: Any, operands: Sequence[Any], out: Any) -> Sizes | None:
-    """The result of one op on sizes, ``None`` where it is not a size. ``out`` is the result type as MLIR has it."""
+def evaluate(bounds: Bounds, op: Any, operands: Sequence[Any], out: Any) -> Any:
+    """The result of one op on sizes, ``None`` where it is not a size; ``out`` is the result type as MLIR has it.
+
+    A choice that the sizes decide gives the operand that is chosen.
+    """
     rule = _EVALUATE.get(op.name)
     if rule is None or not isinstance(out, TensorType) or not out.is_static or out.rank > 1:
         return None
@@ -96,11 +99,28 @@ def evaluate(bounds: Bounds, op: Any, operands: Sequence[Any], out: Any) -> Size
         return None
     items = [known(x) for x in operands]
     if any(i is None for i in items):
-        return None
+        return _although_unknown(op, items, operands, out)
     values = rule(bounds, op, [i.values for i in items if i is not None])
     if values is None or any(v is None for v in values):
         return None
-    return Sizes(tuple(values), out)
+    return Sizes(tuple(values), out) if all(_fits(v, out) for v in values) else None
+
+
+def _fits(v: Item, type: TensorType) -> bool:
+    """Whether an element did not wrap. Sizes themselves never do."""
+    if not isinstance(v, int) or type.dtype.kind == "bool":
+        return True
+    high = int(type.dtype.max or 0)
+    return (-high - 1 if type.dtype.kind == "int" else 0) <= v <= high
+
+
+def _although_unknown(op: Any, items: Sequence[Sizes | None], operands: Sequence[Any], out: TensorType) -> Any:
+    """What is known although an operand is not: false and anything, a choice that is always the same."""
+    if op.name == "stablehlo.and" and any(i is not None and not any(i.values) for i in items) and out.dtype.kind == "bool":
+        return Sizes((False,) * (out.shape[0] if out.rank else 1), out)
+    if op.name == "stablehlo.select" and items[0] is not None and len(items[0].values) == 1 and items[0].type.rank == out.rank:
+        return operands[1 if items[0].values[0] else 2]
+    return None
 
 
 def write_out(b: Any, sizes: Sizes) -> Value:
@@ -208,7 +228,7 @@ def _broadcast(bounds: Bounds, op: Any, operands: list[tuple[Item, ...]]) -> lis
 
 
 def _slice(bounds: Bounds, op: Any, operands: list[tuple[Item, ...]]) -> list[Any]:
-    start, limit, stride = (list(op.attributes[n])[0] for n in ("start_indices", "limit_indices", "strides"))
+    start, limit, stride = (next(iter(op.attributes[n])) for n in ("start_indices", "limit_indices", "strides"))
     return list(operands[0][start:limit:stride])
 
 
