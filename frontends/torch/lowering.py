@@ -18,6 +18,7 @@ from neuron_ir.core import Value
 from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.dims import Dim, DimLike
 from neuron_ir.dtypes import BOOL, F32, I64, DType
+from neuron_ir.frontends.torch.promotion import promoted
 from neuron_ir.frontends.torch.symbols import Symbols
 from neuron_ir.locations import Loc
 from neuron_ir.types import TensorType
@@ -169,19 +170,9 @@ class Context:
         """``x`` in another shape of as many elements."""
         return x if tuple(x.shape) == tuple(shape) else self.b.reshape(x, out=TensorType(shape, x.dtype))
 
-    def compute_dtype(self) -> DType:
-        """The element type that torch promotes the node's tensor and number arguments to."""
-        import torch
-
-        metas = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in self.node.args]
-        dtypes = [m for m in metas if isinstance(m, torch.Tensor | int | float | complex | torch.SymInt | torch.SymFloat)]
-        result = dtypes[0]
-        common = torch.result_type(result, result) if len(dtypes) == 1 else torch.result_type(result, dtypes[1])
-        return self.symbols.dtype(common)
-
     def spread(self, *operands: Any, dtype: DType | None = None, shape: Sequence[DimLike] | None = None) -> list[Value]:
         """Operands of an elementwise op brought to one element type (default: torch's promotion) and one shape (default: the result's)."""
-        wanted = dtype or self.compute_dtype()
+        wanted = dtype or promoted(operands)
         over = self.out.shape if shape is None else shape
         return [self.scalar(v, wanted, over) for v in operands]
 
@@ -195,7 +186,8 @@ def _number(value: Any, dtype: DType) -> Any:
     if dtype is BOOL:
         return bool(value)
     if dtype.is_integer:
-        return int(value)
+        low = int(value) % 2**dtype.bits  # integers wrap
+        return low - 2**dtype.bits if dtype.kind == "int" and low >= 2 ** (dtype.bits - 1) else low
     return value
 
 

@@ -1,8 +1,9 @@
-"""Every operator of torch's own test data, `op_db`, exported, imported, printed, parsed, verified, compiled and run, against torch eager.
+"""Every operator of torch's own test data, ``op_db``, through the whole path, against torch eager.
 
-A case is ``name:dtype:index``. Sample 0 is the first without an empty tensor among the first four, the others are spread over the rest.
-Values are judged by `torch.testing.assert_close` with its own tolerances, or the entry's where wider, against torch's result, or the result
-that torch computes in double precision. Operators that give other values under another seed are judged by element type and shape alone.
+A case is ``name:dtype:index``: one sample exported, imported, printed, parsed, verified, compiled and run. Sample 0 is the first
+without an empty tensor among the first four, the others are spread over the rest. Values are judged by
+``torch.testing.assert_close`` with its own tolerances, or the entry's where wider, against torch's result, or the result that torch
+computes in double precision. Operators that give other values under another seed are judged by element type and shape alone.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 
 NAME = "opinfo"
 DTYPES = {
-    "f32": "float32", "i64": "int64", "bool": "bool", "bf16": "bfloat16", "f16": "float16", "i32": "int32", "u8": "uint8", "c64": "complex64",
-    "f64": "float64",
+    "f32": "float32", "i64": "int64", "bool": "bool", "bf16": "bfloat16", "f16": "float16", "i32": "int32", "u8": "uint8",
+    "c64": "complex64", "f64": "float64",
 }  # fmt: skip
 _MOST = 400  # samples looked at per operator
 _UNINITIALISED = ("empty", "new_empty", "empty_like", "new_empty_strided", "empty_strided", "empty_permuted")

@@ -308,20 +308,3 @@ def addmm_activation(
     y = terms(c, bias)[0] * beta + Expr(c.b, c.b.matmul(a, b)).cast(widened(c.out.dtype)) * alpha
     z = c.b.gelu(y.value, approximate="none") if use_gelu else c.b.relu(y.value)
     return c.cast(z, c.out.dtype)
-
-
-@lowers("div.Tensor_mode", "div.Scalar_mode")
-def div_mode(c: Context, a: Any, b: Any, rounding_mode: str | None = None) -> Value:
-    a, b = c.spread(a, b, dtype=c.out.dtype)
-    if rounding_mode == "floor":
-        return c.b.floor_divide(a, b)
-    quotient = c.b.divide(a, b)
-    return c.b.trunc(quotient) if rounding_mode == "trunc" and c.out.dtype.is_float else quotient
-
-
-@lowers("clamp.default")
-def clamp(c: Context, x: Value, low: Any = None, high: Any = None) -> Value:
-    x = c.cast(x, c.out.dtype)
-    if low is not None:
-        x = c.b.maximum(x, c.scalar(low, x.dtype, x.shape))
-    return x if high is None else c.b.minimum(x, c.scalar(high, x.dtype, x.shape))
