@@ -27,7 +27,7 @@ SCALAR_ENGINE = frozenset(
 
 @dataclass(frozen=True)
 class Cost:
-    """Work of one op: ``flops`` on the Tensor engine, elements through the Vector (``dve``), Scalar (``act``) and GpSimd engines."""
+    """Work of one op: ``flops`` of the Tensor engine, elements through the Vector (``dve``), Scalar (``act``), GpSimd engines."""
 
     flops: int = 0
     dve: int = 0
