@@ -68,11 +68,11 @@ def run(
     func: Func, inputs: Sequence[Any], j: Meaning, observe: Callable[[Op, tuple[Any, ...]], None] | None = None
 ) -> tuple[Any, ...]:
     """The values of ``func`` on ``inputs`` (one JAX array per argument, of static shapes). ``observe`` sees each op's results."""
-    return _Frame(j, observe, {}).block(func.body, inputs)
+    return Frame(j, observe, {}).block(func.body, inputs)
 
 
-class _Frame:
-    """Values of one function while it runs; nested regions see the values around them."""
+class Frame:
+    """Values of one function while it runs; nested regions see the values around them. A subclass may wrap :meth:`op`."""
 
     def __init__(self, j: Meaning, observe: Callable[[Op, tuple[Any, ...]], None] | None, values: dict[Value, Any]):
         self.j, self.observe, self.values = j, observe, values
@@ -96,7 +96,7 @@ class _Frame:
         """The results of one op."""
         if op.name == "func.call":
             assert self.j.module is not None
-            return _Frame(self.j, self.observe, {}).block(self.j.module.funcs[op.get("callee")].body, operands)
+            return type(self)(self.j, self.observe, {}).block(self.j.module.funcs[op.get("callee")].body, operands)
         try:
             results = self.meaning(op, operands)
         except IRError as error:
@@ -123,7 +123,7 @@ class _Frame:
         return RegionFunction(self, block)
 
     def block_of_expansion(self, op: Op, operands: list[Any]) -> tuple[Any, ...]:
-        return _Frame(self.j, None, {}).block(expansion(op), operands)
+        return type(self)(self.j, None, {}).block(expansion(op), operands)
 
 
 class RegionFunction:
@@ -131,12 +131,12 @@ class RegionFunction:
 
     __slots__ = ("frame", "block", "__weakref__")  # JAX keeps weak references to branches
 
-    def __init__(self, frame: _Frame, block: Block):
+    def __init__(self, frame: Frame, block: Block):
         self.frame, self.block = frame, block
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         frame = self.frame
-        return _Frame(frame.j, frame.observe, dict(frame.values)).block(self.block, inputs)
+        return type(frame)(frame.j, frame.observe, dict(frame.values)).block(self.block, inputs)
 
 
 def spread(op: Op, operands: Sequence[Any]) -> list[Any]:
@@ -191,7 +191,7 @@ def evaluate(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
     import numpy
 
     with x64():
-        return tuple(numpy.asarray(r) for r in _Frame(default_meaning(), None, {}).op(op, list(operands)))
+        return tuple(numpy.asarray(r) for r in Frame(default_meaning(), None, {}).op(op, list(operands)))
 
 
 def compute(op_name: str, *arrays: Any, out: Any = None, loc: FileLoc | None = None, **fields: Any) -> Any:

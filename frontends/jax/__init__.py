@@ -5,7 +5,7 @@ Everything is loaded on first use, so that importing this package loads neither 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,12 @@ def from_stablehlo(source: str | bytes | Path, *, file: str = "") -> Module:
     return import_module(parse(source, file=file), file)
 
 
-def to_stablehlo(module: Module, **sizes: int) -> str:
-    """The module as StableHLO text that jaxlib parses; see :func:`neuron_ir.frontends.jax.exporter.export`."""
+def to_stablehlo(module: Module, sizes: Mapping[str, int] | None = None, *, locations: bool = False) -> str:
+    """The module's ``@main`` as StableHLO text that jaxlib parses, composites as their bodies.
+
+    ``sizes`` gives each symbolic size a number; ``locations`` adds the user's files and lines. See
+    :func:`neuron_ir.frontends.jax.exporter.export`.
+    """
     from neuron_ir.frontends.jax.exporter import export
 
-    return export(module, sizes)
+    return export(module, sizes, locations=locations)

@@ -126,18 +126,21 @@ class Importer(Translator):
             shape = list(type.shape)
             for axis, d in enumerate(shape):
                 if d is UNKNOWN:
-                    name = f"d{len(func.dims)}"
-                    func.dims[name] = (0, _bound(mlir.type, axis))
-                    shape[axis] = symbol(name)
-            donated = {"donated": True} if "tf.aliasing_output" in extra or "jax.buffer_donor" in extra else {}
-            self.env[mlir] = func.add_arg(type.with_shape(shape), f"arg{i}", **donated, **_sharding(extra))
+                    size = f"d{len(func.dims)}"
+                    func.dims[size] = (0, _bound(mlir.type, axis))
+                    shape[axis] = symbol(size)
+            name = _text(extra, "jax.arg_info")
+            fields: dict[str, Any] = {"name": name} if name else {}
+            if "tf.aliasing_output" in extra or "jax.buffer_donor" in extra:
+                fields["donated"] = True
+            self.env[mlir] = func.add_arg(type.with_shape(shape), hint(name) or f"arg{i}", **fields, **_sharding(extra))
 
     def finish(self, func: Func, values: Sequence[Any], attrs: Sequence[Any], lowered: Lowered | None) -> None:
         """Put the return, tokens left out, with the names of the results."""
         pairs = [(v, a) for v, a in zip(values, attrs, strict=True) if v is _POISON or isinstance(v, Sizes) or v.type is not TOKEN]
         if any(v is _POISON for v, _ in pairs):
             return
-        names = [r.name for r in lowered.outputs] if lowered else [_info(a) for _, a in pairs]
+        names = [r.name for r in lowered.outputs] if lowered else [_text(a, "jax.result_info") for _, a in pairs]
         fields = [{**({"name": name} if name else {}), **_sharding(extra)} for name, (_, extra) in zip(names, pairs, strict=True)]
         self.b.loc = UNKNOWN_LOC
         func.set_results([self.value_of(v) for v, _ in pairs], fields)
@@ -325,8 +328,8 @@ def _sharding(attrs: Mapping[str, Any]) -> dict[str, str]:
     return {}
 
 
-def _info(attrs: Mapping[str, Any]) -> str:
-    return ir.StringAttr(attrs["jax.result_info"]).value if "jax.result_info" in attrs else ""
+def _text(attrs: Mapping[str, Any], name: str) -> str:
+    return ir.StringAttr(attrs[name]).value if name in attrs else ""
 
 
 def _bound(type: Any, axis: int) -> int | None:

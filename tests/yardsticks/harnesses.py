@@ -188,7 +188,8 @@ def report(results: dict[str, dict[str, Any]], total: int) -> str:
     lines = [
         "# JAX primitive harnesses",
         "",
-        "Made by `python -m tests.yardsticks.harnesses`; the judge is JAX on the CPU, tolerances are in `tests/yardsticks/judging.py`.",
+        "Made by `python -m tests.yardsticks.harnesses`; the judge is JAX on the CPU, with the tolerances of",
+        "`tests/yardsticks/judging.py`.",
         "",
         f"{len(results)} of {total} harnesses were run, from {len(groups)} groups.",
         "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neuron_ir.dims import DimLike, function
 from neuron_ir.dtypes import F32, F64, I32
-from neuron_ir.opdef import COMPLEX, INTS, Op, attr, op, operand
+from neuron_ir.opdef import COMPLEX, FLOAT, INTS, Op, attr, op, operand
 from neuron_ir.types import TensorType, same_shape
 
 LAPACK = frozenset({F32, F64}) | COMPLEX
@@ -73,10 +73,12 @@ class TriangularSolve(Op):
         return b
 
     def jax(j, a, b, *, left_side, lower, unit_diagonal, transpose_a):
+        if b.dtype.itemsize < 4:
+            a = a.astype(j.np.float32)
         return j.lax.linalg.triangular_solve(
-            a, b, left_side=left_side, lower=lower, unit_diagonal=unit_diagonal,
+            a, b.astype(a.dtype), left_side=left_side, lower=lower, unit_diagonal=unit_diagonal,
             transpose_a=transpose_a != "NO_TRANSPOSE", conjugate_a=transpose_a == "ADJOINT",
-        )  # fmt: skip
+        ).astype(b.dtype)  # fmt: skip
 
 
 @op("neuron.fft")
