@@ -2,8 +2,8 @@
 
     python benchmarks/scaling.py [--largest 100000] [--only parse,verify,...]
 
-Processor time, the least of three, so that a busy machine does not bend the curve. Linear work takes ten times as long for ten times
-the ops.
+Processor time, the least of three, so that a busy machine does not bend the curve. Linear work takes ten times as long for ten
+times the ops.
 """
 
 from __future__ import annotations

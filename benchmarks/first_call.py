@@ -1,0 +1,82 @@
+"""The first call of GPT-2's forward pass, from the exported program to the logits: import, passes, compilation, run.
+
+    python benchmarks/first_call.py [--torch-compile]
+
+In a process of its own that has exported the program before the clock starts. What it loads of ours and of JAX counts. The peer is
+torch.compile's default backend with an empty cache, from the model to the logits; without it the row has no ratio to a peer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from report import Row, report
+
+BOUND = 5.0  # seconds
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--torch-compile", action="store_true")
+    options.add_argument("--measure", choices=("ours", "peer"), help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if chosen.measure:
+        (_ours if chosen.measure == "ours" else _peer)()
+        return 0
+    total, *stages, processor = _in_process("ours")
+    names = ("load and import", "passes (O1)", "compile and run")
+    rows = [Row("first call, seconds", f"{total:.2f} s", f"processor {processor:.2f} s", total, most=BOUND)]
+    rows += [Row(f"  {name}", f"{t:.2f} s", "", t / total) for name, t in zip(names, stages, strict=True)]
+    if chosen.torch_compile:
+        peer = _in_process("peer")[0]
+        rows.append(Row("against torch.compile", f"{total:.2f} s", f"{peer:.2f} s", total / peer, most=1.0))
+    return report("GPT-2 first call, batch 1 x 128, f32", rows)
+
+
+def _in_process(which: str) -> list[float]:
+    with tempfile.TemporaryDirectory() as cache:
+        env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": cache}
+        command = [sys.executable, str(Path(__file__)), "--measure", which]
+        out = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [float(word) for word in out.split()]
+
+
+def _ours() -> None:
+    from gpt2 import exported, model_and_ids
+
+    model, ids = model_and_ids()
+    program = exported(model, ids)
+    start, processor = time.perf_counter(), time.process_time()
+    import neuron_ir
+
+    module, imported = _timed(lambda: neuron_ir.from_torch(program))
+    _, passes = _timed(lambda: neuron_ir.run_passes(module, "O1"))
+    _, compiled = _timed(lambda: neuron_ir.compile(module)(ids))
+    print(time.perf_counter() - start, imported, passes, compiled, time.process_time() - processor)
+
+
+def _timed(run: Callable[[], Any]) -> tuple[Any, float]:
+    start = time.perf_counter()
+    value = run()
+    return value, time.perf_counter() - start
+
+
+def _peer() -> None:
+    import torch
+    from gpt2 import model_and_ids
+
+    model, ids = model_and_ids()
+    with torch.no_grad():
+        print(_timed(lambda: torch.compile(model)(ids))[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
