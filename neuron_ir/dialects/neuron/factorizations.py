@@ -53,11 +53,11 @@ class TriangularSolve(Op):
     """``x`` with ``op(a) x = b`` (``left_side``) or ``x op(a) = b``, where ``a`` is triangular.
 
     ``op`` is what ``transpose_a`` says. Only the ``lower`` (or upper) triangle of ``a`` is read, without its diagonal where
-    ``unit_diagonal``, which then counts as ones.
+    ``unit_diagonal``, which then counts as ones. Floats narrower than f32 are computed in f32 and rounded once.
     """
 
-    a = operand(LAPACK)
-    b = operand(LAPACK)
+    a = operand(FLOAT | COMPLEX)
+    b = operand(FLOAT | COMPLEX)
     left_side = attr(bool, True)
     lower = attr(bool, True)
     unit_diagonal = attr(bool, False)
