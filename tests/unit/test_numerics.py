@@ -133,7 +133,7 @@ def test_the_pass_and_the_first_changed_op_are_named() -> None:
 
 def test_a_declared_tolerance_counts_for_that_pass_alone() -> None:
     run(SwapRoughly("neuron.exponential", "neuron.exp2"))
-    with pytest.raises(IRError, match="compared within 0.001 of"):
+    with pytest.raises(IRError, match=r"compared within 0\.001 of"):
         run(SwapRoughly("neuron.exponential", "neuron.exp2"), rtol=1e-3)
     with pytest.raises(IRError, match="compared bit for bit"):
         run(SwapRoughly("neuron.exponential", "neuron.exp2"), Swap("neuron.negate", "neuron.abs"))

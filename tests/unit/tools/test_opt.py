@@ -162,7 +162,7 @@ def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.speed
 def test_help_is_instant() -> None:
-    """The bound is 150 ms on an idle machine, Python's own start included; processor time, so that a busy machine does not count."""
+    """150 ms on an idle machine, Python's own start included; processor time, so that a busy machine does not count."""
 
     def seconds() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
