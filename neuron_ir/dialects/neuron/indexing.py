@@ -50,6 +50,7 @@ def resolve(j: Any, index: Any, size: int, window: int, policy: str) -> tuple[An
 
 def _vectors(j: Any, indices: Any, index_vector_dim: int) -> Any:
     """Indices with the index vector as the last dim."""
+    indices = j.np.asarray(indices)
     return indices[..., None] if index_vector_dim == indices.ndim else j.np.moveaxis(indices, index_vector_dim, -1)
 
 
@@ -340,7 +341,7 @@ def _scatter_one_by_one(j, inputs, vectors, inside, updates, body, numbers, wind
     x, batch_shape = inputs[0], vectors.shape[:-1]
     n, outer = math.prod(batch_shape), [i for i in range(updates[0].ndim) if i not in numbers.update_window_dims]
     window_shape = tuple(window.get(i, 1) for i in range(x.ndim))
-    flat = [j.lax.transpose(u, (*outer, *numbers.update_window_dims)).reshape(n, *window_shape) for u in updates]
+    flat = [j.np.transpose(u, (*outer, *numbers.update_window_dims)).reshape(n, *window_shape) for u in updates]
     starts = j.np.zeros((n, x.ndim), vectors.dtype)
     for k, d in enumerate(numbers.scatter_dims_to_operand_dims):
         starts = starts.at[:, d].set(vectors.reshape(n, -1)[:, k])
@@ -358,4 +359,4 @@ def _scatter_one_by_one(j, inputs, vectors, inside, updates, body, numbers, wind
         kept = [j.np.where(inside[k], v.reshape(window_shape), o) for v, o in zip(new, old, strict=True)]
         return tuple(j.lax.dynamic_update_slice(s, v, at) for s, v in zip(state, kept, strict=True))
 
-    return j.lax.fori_loop(0, n, step, tuple(inputs))
+    return j.lax.fori_loop(0, n, step, tuple(j.np.asarray(x) for x in inputs))
