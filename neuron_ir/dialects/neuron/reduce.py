@@ -40,6 +40,15 @@ def monoid(j: Any, body: Any) -> Callable[..., Any] | None:
     return getattr(j.lax, MONOIDS[op.name])
 
 
+def keeps_nan(j: Any, body: Any, dtype: Any) -> Any:
+    """The body for reductions. XLA on CPU loses NaN in a plain maximum or minimum of more than some 32 floats."""
+    if not j.np.issubdtype(dtype, j.np.floating):
+        return body
+    if body is j.lax.max:
+        return lambda a, b: j.np.where((a > b) | (a != a), a, b)
+    return (lambda a, b: j.np.where((a < b) | (a != a), a, b)) if body is j.lax.min else body
+
+
 def rounds(j: Any, body: Callable[..., Any] | None, dtype: Any) -> bool:
     """Whether repeating ``body`` in a narrow float would round again and again, so that f32 is needed between."""
     return body in (j.lax.add, j.lax.mul) and j.np.issubdtype(dtype, j.np.floating) and dtype.itemsize < 4
@@ -108,7 +117,8 @@ class Reduce(Op):
         x, init = values
         known = monoid(j, body)
         wide = j.np.float32 if rounds(j, known, x.dtype) else x.dtype
-        return j.lax.reduce(x.astype(wide), init.astype(wide), known or on_tuples(body, 1), dims).astype(x.dtype)
+        reducer = keeps_nan(j, known, x.dtype) or on_tuples(body, 1)
+        return j.lax.reduce(x.astype(wide), init.astype(wide), reducer, dims).astype(x.dtype)
 
 
 @op("neuron.reduce_window", traits=["reduction"])
@@ -164,7 +174,8 @@ class ReduceWindow(Op):
         x, init = values
         known = monoid(j, body)
         wide = j.np.float32 if rounds(j, known, x.dtype) else x.dtype
-        return j.lax.reduce_window(x.astype(wide), init.astype(wide), known or on_tuples(body, 1), *window).astype(x.dtype)
+        reducer = keeps_nan(j, known, x.dtype) or on_tuples(body, 1)
+        return j.lax.reduce_window(x.astype(wide), init.astype(wide), reducer, *window).astype(x.dtype)
 
 
 @op("neuron.select_and_scatter", traits=["reduction"])
@@ -297,6 +308,15 @@ def _extreme(name: str, types: Any, doc: str, reduce: Callable[..., Any], empty:
     declare(f"neuron.{name}", body, traits=["reduction"])
 
 
+def _extreme_of(j: Any, x: Any, dims: Any, body: Any, other: Any) -> Any:
+    """Maximum or minimum that keeps NaN; floats of one byte, some of which have no infinity, are compared in f32."""
+    if not j.np.issubdtype(x.dtype, j.np.floating):
+        return other(x, dims)
+    wide = x.astype(j.np.float32) if x.dtype.itemsize == 1 else x
+    start = j.np.array(-j.np.inf if body is j.lax.max else j.np.inf, wide.dtype)
+    return j.lax.reduce(wide, start, keeps_nan(j, body, wide.dtype), dims).astype(x.dtype)
+
+
 _AXES = "``axes``: the dims that go (absent: all; negative ones count from the end), kept with size 1 by ``keepdims``."
 _WIDE = (
     f"{_AXES} The result is of the element type asked for (default: the operand's, i64 for bool). Floats accumulate in ``acc`` "
@@ -309,13 +329,13 @@ _extreme(
     "reduce_max",
     REAL | BOOL,
     f"Largest element over axes; NaN wins; no elements: an error.\n\n{_AXES}",
-    lambda j, x, d: j.np.max(x, d),
+    lambda j, x, d: _extreme_of(j, x, d, j.lax.max, j.np.max),
 )
 _extreme(
     "reduce_min",
     REAL | BOOL,
     f"Smallest element over axes; NaN wins; no elements: an error.\n\n{_AXES}",
-    lambda j, x, d: j.np.min(x, d),
+    lambda j, x, d: _extreme_of(j, x, d, j.lax.min, j.np.min),
 )
 _extreme(
     "reduce_and", INT | BOOL, f"And over axes, bit by bit; all ones (true) for no elements.\n\n{_AXES}",
@@ -413,3 +433,31 @@ _cumulative(
     lambda j, x, a, r: j.lax.cumlogsumexp(x, a, r),
     wide=True,
 )
+
+
+def _cumulative_arg(name: str, what: str, scan: Callable[..., Any]) -> None:
+    """Declare the running index that goes with a running extreme."""
+
+    def infer(self):
+        type = self.operands[0].type
+        result = choose(self, type.shape, I64)
+        check_index(self, result.dtype, [type.shape[axis_of(self, self.axis, type.rank)]])
+        return result
+
+    def jax(j, x, *, axis, out):
+        axis = axis % x.ndim
+        best = scan(j)(x, axis)
+        here = (x == best) | (x != x)
+        places = j.lax.broadcasted_iota(j.np.int64, x.shape, axis)
+        return j.lax.cummax(j.np.where(here, places, 0), axis).astype(out.dtype.numpy)
+
+    doc = (
+        f"Index of the {what} element so far along ``axis``, the last of equal ones; NaN wins, the last one so far.\n\n"
+        "The integer type may be chosen (default i64)."
+    )
+    body: dict[str, Any] = {"__doc__": doc, "x": operand(REAL), "axis": attr(int), "infer": infer, "jax": staticmethod(jax)}
+    op(f"neuron.{name}", traits=["reduction"])(type(Op)(name, (Op,), body))
+
+
+_cumulative_arg("cumargmax", "largest", lambda j: j.lax.cummax)
+_cumulative_arg("cumargmin", "smallest", lambda j: j.lax.cummin)

@@ -234,7 +234,7 @@ def test_reductions_of_nothing():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, BF16])
-def test_nan_wins(dtype):
+def test_nan_wins_by_name(dtype):
     x = np.array([[1, NAN, 3], [-INF, 2, INF]], dtype)
     for name, want in {"reduce_max": [NAN, INF], "reduce_min": [NAN, -INF]}.items():
         np.testing.assert_array_equal(compute(f"neuron.{name}", x, axes=[1]).astype(np.float32), np.float32(want))
@@ -308,3 +308,40 @@ def test_running_reductions_at_the_edges():
     assert compute("neuron.cumsum", np.int8([100, 100]), axis=0).tolist() == [100, -56]
     assert compute("neuron.cumsum", np.int8([100, 100]), axis=0, out=tensor([2], "i64")).tolist() == [100, 200]
     assert compute("neuron.cumsum", np.ones((0, 3), np.float32), axis=0).shape == (0, 3)
+
+
+def test_running_indices_against_torch():
+    """torch takes the last of equal elements and of NaNs."""
+    x = RNG.randint(-3, 4, (4, 40)).astype(np.float32)
+    x[1, [5, 20]], x[2, 0], x[3, -1] = NAN, NAN, NAN
+    for axis in (0, 1):
+        for name, f in {"cumargmax": torch.cummax, "cumargmin": torch.cummin}.items():
+            np.testing.assert_array_equal(compute(f"neuron.{name}", x, axis=axis), f(torch.from_numpy(x), axis)[1].numpy())
+    whole = RNG.randint(-3, 4, 40).astype(np.int8)
+    got = compute("neuron.cumargmax", whole, axis=-1, out=tensor([40], "u8"))
+    np.testing.assert_array_equal(got, torch.cummax(torch.from_numpy(whole), 0)[1].numpy())
+    assert compute("neuron.cumargmin", np.zeros((0, 2)), axis=0).shape == (0, 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, BF16, ml_dtypes.float8_e5m2])
+def test_one_nan_among_many_is_found(dtype):
+    """XLA on CPU loses it in a plain maximum or minimum of more than some 32 floats."""
+    x = RNG.randn(64, 1031).astype(dtype)
+    at = RNG.randint(0, 1031, 64)
+    x[np.arange(64), at] = NAN
+    assert np.isnan(compute("neuron.reduce_max", x, axes=[1])).all() and np.isnan(compute("neuron.reduce_min", x, axes=[1])).all()
+    np.testing.assert_array_equal(compute("neuron.argmax", x, axis=1), at)
+    np.testing.assert_array_equal(compute("neuron.argmin", x, axis=1), at)
+    start = scalar(0, dtype)
+    for name in ("maximum", "minimum"):
+        body = {"body": BODIES[name][0]}
+        assert np.isnan(compute("neuron.reduce", x, start, dimensions=[1], **body)).all()
+        pooled = compute("neuron.reduce_window", x, start, window_dimensions=[1, 1031], window_strides=[1, 1031], **body)
+        assert np.isnan(pooled).all()
+
+
+def test_long_sums_keep_their_digits():
+    """2**25 ones in f32: adding one by one would stop at 2**24."""
+    assert compute("neuron.reduce_sum", np.ones(2**25, np.float32)) == 2**25
+    body = {"dimensions": [0], "body": lambda b, x, y: b.add(x, y)}
+    assert compute("neuron.reduce", np.ones(2**25, np.float32), scalar(0), **body) == 2**25

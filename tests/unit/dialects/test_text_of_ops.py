@@ -71,6 +71,7 @@ SAMPLES = [
     ("reduce_and", ["3xbool"], {}), ("reduce_or", ["3xi8"], {"axes": [0], "keepdims": True}), ("reduce_xor", ["3xu8"], {}),
     ("argmax", [M], {"axis": 1, "keepdims": True, "out": t("4x1xi32")}), ("argmin", [M], {}),
     *[(f"cum{name}", [M], {"axis": -1, "reverse": True}) for name in ("sum", "prod", "max", "min", "logsumexp")],
+    ("cumargmax", [M], {"axis": 0}), ("cumargmin", [M], {"axis": -1, "out": t("4x4xi32")}),
     ("sort", ["4xf32", "4xi64"], {"dimension": 0, "is_stable": True, "comparator": lambda b, x, y, p, q: ge(b, p, q)}),
     ("sort_by_key", ["4xf32", "4xi64"], {"num_keys": 2, "descending": True}),
     ("argsort", [M], {"dimension": 0, "out": t("4x4xi32")}),
