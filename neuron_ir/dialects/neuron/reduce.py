@@ -435,7 +435,7 @@ _cumulative(
 )
 
 
-def _cumulative_arg(name: str, what: str, scan: Callable[..., Any]) -> None:
+def _cumulative_arg(name, what, scan):
     """Declare the running index that goes with a running extreme."""
 
     def infer(self):
@@ -455,7 +455,7 @@ def _cumulative_arg(name: str, what: str, scan: Callable[..., Any]) -> None:
         f"Index of the {what} element so far along ``axis``, the last of equal ones; NaN wins, the last one so far.\n\n"
         "The integer type may be chosen (default i64)."
     )
-    body: dict[str, Any] = {"__doc__": doc, "x": operand(REAL), "axis": attr(int), "infer": infer, "jax": staticmethod(jax)}
+    body = {"__doc__": doc, "x": operand(REAL), "axis": attr(int), "infer": infer, "jax": staticmethod(jax)}
     op(f"neuron.{name}", traits=["reduction"])(type(Op)(name, (Op,), body))
 
 
