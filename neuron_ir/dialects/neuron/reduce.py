@@ -435,7 +435,7 @@ _cumulative(
 )
 
 
-def _cumulative_arg(name, what, scan):
+def _cumulative_arg(name: str, what: str, scan: Callable[..., Any]) -> None:
     """Declare the running index that goes with a running extreme."""
 
     def infer(self):
@@ -456,7 +456,7 @@ def _cumulative_arg(name, what, scan):
         "The integer type may be chosen (default i64)."
     )
     body = {"__doc__": doc, "x": operand(REAL), "axis": attr(int), "infer": infer, "jax": staticmethod(jax)}
-    op(f"neuron.{name}", traits=["reduction"])(type(Op)(name, (Op,), body))
+    declare(f"neuron.{name}", body, traits=["reduction"])
 
 
 _cumulative_arg("cumargmax", "largest", lambda j: j.lax.cummax)
