@@ -118,6 +118,21 @@ def _floor_divide(j, a, b):
     return j.np.where(b == 0, quotient, j.np.where(exact == 0, zero, floor)).astype(a.dtype)
 
 
+def _magnitude(j, x):
+    """``|x|`` as unsigned, so that the smallest integer has one too."""
+    return _abs(j, x).astype(f"uint{bits_of(x)}")
+
+
+def _gcd(j, a, b):
+    return j.np.gcd(_magnitude(j, a), _magnitude(j, b)).astype(a.dtype)
+
+
+def _lcm(j, a, b):
+    a_size, b_size = _magnitude(j, a), _magnitude(j, b)
+    divisor = j.np.maximum(j.np.gcd(a_size, b_size), 1).astype(a_size.dtype)
+    return (j.lax.div(a_size, divisor) * b_size).astype(a.dtype)
+
+
 def _remainder_floor(j, a, b):
     rest = j.lax.rem(a, b)
     if is_unsigned(a):
@@ -198,10 +213,8 @@ binary(
     "logaddexp2.default",
     True,
 )
-binary(
-    "gcd", INT, "The greatest common divisor, never negative; ``gcd(0, 0)`` is 0.", lambda j, a, b: j.np.gcd(a, b), "gcd.default"
-)
-binary("lcm", INT, "The least common multiple, never negative; 0 if either is 0.", lambda j, a, b: j.np.lcm(a, b), "lcm.default")
+binary("gcd", INT, "The greatest common divisor, never negative; ``gcd(0, 0)`` is 0.", _gcd, "gcd.default")
+binary("lcm", INT, "The least common multiple, never negative; 0 if either is 0.", _lcm, "lcm.default")
 
 unary("abs", NUMERIC - COMPLEX, "``|x|``; the smallest integer stays itself.", _abs, "abs.default")
 unary("negate", NUMERIC, "``-x``; integers wrap.", lambda j, x: j.lax.neg(x), "neg.default")
