@@ -24,6 +24,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "aot_export_joint_simple": ("torch._functorch.aot_autograd", "aot_export_joint_simple"),
     "aot_export_module": ("torch._functorch.aot_autograd", "aot_export_module"),
     "aot_module_simplified": ("torch._functorch.aot_autograd", "aot_module_simplified"),
+    "dispatch_functionalize": ("torch._subclasses.functional_tensor", "dispatch_functionalize"),
     "has_kernel": ("torch._C", "_dispatch_has_kernel_for_dispatch_key"),
     "make_boxed_func": ("functorch.compile", "make_boxed_func"),
     "tree_flatten_with_path": ("torch.utils._pytree", "tree_flatten_with_path"),

@@ -316,5 +316,10 @@ def _trace_node(node: torch.fx.Node, table: Mapping[Any, Callable[..., Any]]) ->
         args, kwargs = _map_nodes((node.args, dict(node.kwargs)), env)
         return node.target(*args, **kwargs)
 
+    def trace(function: Callable[..., Any]) -> torch.fx.Graph:
+        return make_fx(function, decomposition_table=dict(table), _allow_non_fake_inputs=True)(*values).graph
+
     with mode or contextlib.nullcontext(), torch.no_grad():
-        return make_fx(call, decomposition_table=dict(table), _allow_non_fake_inputs=True)(*values).graph
+        graph = trace(call)
+        # torch writes some of its composites with in-place operations on tensors of their own (quantile, for one)
+        return trace(_compat.get("dispatch_functionalize")(call)) if _must_retrace(graph) else graph
