@@ -76,7 +76,7 @@ def _saturate(j, x, target):
     if x.dtype.itemsize < 4:
         x = x.astype("float32")
     low, high = _range(target)
-    whole = j.lax.convert_element_type(j.np.where((x > low - 1) & (x < high + 1), j.np.trunc(x), 0), target.numpy)
+    whole = j.lax.convert_element_type(j.np.where((x > float(low - 1)) & (x < float(high + 1)), j.np.trunc(x), 0), target.numpy)
     edge = j.np.where(x >= high + 1, high, j.np.where(x <= low - 1, low, 0)) if target.bits < 64 else None
     if edge is None:
         as_int = target.numpy.type
