@@ -497,8 +497,8 @@ class _Reader(Transformer):  # type: ignore[type-arg]
         return UNKNOWN
 
     @_rule
-    def negated(self, token: Token) -> DimLike:
-        return self.dim(_word(token), token) * -1  # type: ignore[no-any-return]
+    def negated(self, value: Any) -> Any:
+        return self.dim(value) * -1
 
     @_rule
     def add(self, a: Any, b: Any) -> Any:

@@ -90,7 +90,8 @@ class _Printer:
         dims = ", ".join(f"{n} in {lo}..{'inf' if hi is None else hi}" for n, (lo, hi) in func.dims.items())
         params = [f"{self.fresh(a)}: {a.type}{_spaced(_attrs(d))}" for a, d in zip(func.args, func.arg_attrs, strict=True)]
         results = [f"{t}{_spaced(_attrs(d))}" for t, d in zip(func.result_types, func.result_attrs, strict=True)]
-        arrow = "" if not results else f" -> {results[0]}" if len(results) == 1 else f" -> ({', '.join(results)})"
+        bare = len(results) == 1 and not (func.attrs and not func.result_attrs[0])  # else the function's would read as the result's
+        arrow = "" if not results else f" -> {results[0]}" if bare else f" -> ({', '.join(results)})"
         head = f"{indent}func {_symbol(func.name)}{f'[{dims}]' if dims else ''}("
         tail = f"){arrow}{_spaced(_attrs(func.attrs))} {{"
         if len(head) + sum(map(len, params)) > 110:

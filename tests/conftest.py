@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.golden_files import GoldenFile
+
+hypothesis.settings.register_profile("steady", deadline=None)  # the first example of a test may load half the package
+hypothesis.settings.load_profile("steady")
 
 GOLDEN = Path(__file__).parent / "golden"
 
