@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from neuron_ir.core import Module
 from neuron_ir.instrument import VerifyEach, VerifyRoundtrip
@@ -12,7 +12,13 @@ from neuron_ir.passmanager import PassManager
 from neuron_ir.pipeline import find_pass, parse_pipeline, pass_names
 from tests.property.random_modules import modules
 
-SLOW = settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+# Not shrunk: running a candidate compiles it.
+SLOW = settings(
+    deadline=None,
+    max_examples=6,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 EXACT = [name for name in pass_names() if find_pass(name).exact]
 
 
