@@ -129,37 +129,12 @@ def _syntax_error(error: UnexpectedInput, origin: _Origin) -> IRError:
 
 
 _TERMINALS = {  # as messages name them
-    "OP_NAME": "an op",
-    "RESULTS": "an op",
-    "FLAT_OP": "an op",
-    "FUNCTION": "floordiv, mod, max or min",
-    "QMARK": "'?'",
-    "MINUS": "'-'",
-    "OPERANDS": "operands such as (%a, %b)",
-    "ATTRS": "attributes",
-    "OP_TYPES": "': type'",
-    "LOC": "loc(...)",
-    "RBRACE": "'}'",
-    "LBRACE": "'{'",
-    "VALUE": "a %value",
-    "TYPE": "a type",
-    "SYMBOL": "an @name",
-    "NAME": "a name",
-    "INT": "an integer",
-    "FLOAT": "a float",
-    "STRING": "a string",
-    "LPAR": "'('",
-    "RPAR": "')'",
-    "COMMA": "','",
-    "COLON": "':'",
-    "EQUAL": "'='",
-    "RSQB": "']'",
-    "LSQB": "'['",
-    "MODULE": "'module'",
-    "FUNC": "'func'",
-    "DIMS": "[dims]",
-    "CIRCUMFLEX": "'^'",
-}
+    "OP_NAME": "an op", "RESULTS": "an op", "FLAT_OP": "an op", "OPERANDS": "operands such as (%a, %b)", "ATTRS": "attributes",
+    "OP_TYPES": "': type'", "LOC": "loc(...)", "VALUE": "a %value", "TYPE": "a type", "SYMBOL": "an @name", "NAME": "a name",
+    "INT": "an integer", "FLOAT": "a float", "STRING": "a string", "FUNCTION": "floordiv, mod, max or min", "DIMS": "[dims]",
+    "RBRACE": "'}'", "LBRACE": "'{'", "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "COMMA": "','", "COLON": "':'",
+    "EQUAL": "'='", "QMARK": "'?'", "MINUS": "'-'", "CIRCUMFLEX": "'^'", "MODULE": "'module'", "FUNC": "'func'",
+}  # fmt: skip
 
 
 def _check_nesting(text: str, file: str) -> None:
