@@ -13,6 +13,7 @@ import itertools
 import warnings
 from functools import cache, lru_cache
 from typing import Any
+from unittest import mock
 
 NAME = "opinfo"
 DTYPES = {
@@ -160,10 +161,11 @@ class _Call:
         return self.op.op(value, *args, **kwargs)
 
     def eager(self, tensors: Any, seed: int = 0) -> Any:
+        """torch's own result under ``seed``; the test data's own seeds are kept from hiding that an operator is random."""
         import torch
 
         torch.manual_seed(seed)
-        with torch.no_grad():
+        with torch.no_grad(), mock.patch("torch.manual_seed"):
             result = self.apply([t.detach().clone() for t in tensors])
         self.result_tree = torch.utils._pytree.tree_structure(result)
         return torch.utils._pytree.tree_leaves(result)
@@ -236,12 +238,34 @@ def _problem(expected: Any, actual: Any, call: _Call, options: dict[str, Any]) -
             if e != a and not (e != e and a != a):
                 return f"result {i} is {a!r}, not {e!r}"
             continue
+        if _is_other_choice(call, e, a):
+            continue
         try:
             tolerance = _tolerance(call.op, a.dtype)
             torch.testing.assert_close(a.to(e.dtype), e, equal_nan=True, check_stride=False, **tolerance)
         except AssertionError as error:
             return f"result {i}: " + " ".join(str(error).split())
     return ""
+
+
+_PLACES = ("topk", "kthvalue", "sort", "argsort", "median", "nanmedian", "mode")
+
+
+def _is_other_choice(call: _Call, expected: Any, actual: Any) -> bool:
+    """Whether indices that torch leaves open among equal elements name other, equal, ones."""
+    import torch
+
+    x, args, kwargs = call.sample.input, call.sample.args, call.sample.kwargs
+    if call.op.name not in _PLACES or expected.dtype != torch.int64 or not expected.dim() or torch.equal(expected, actual):
+        return False
+    numbers = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
+    if call.op.name in ("topk", "kthvalue"):
+        numbers = numbers[1:]
+    dim = kwargs.get("dim", numbers[0] if numbers else -1)
+    if expected.dim() != x.dim():
+        expected, actual = expected.unsqueeze(dim), actual.unsqueeze(dim)
+    distinct = torch.equal(actual.sort(dim)[0], expected.sort(dim)[0]) or call.op.name not in ("sort", "argsort")
+    return distinct and torch.equal(x.gather(dim, expected), x.gather(dim, actual))
 
 
 def _tolerance(op: Any, dtype: Any) -> dict[str, float]:
