@@ -40,9 +40,21 @@ def _family(
     declare(f"neuron.{name}", body, traits=["elementwise", *traits], aten=aten)
 
 
+def rounded_once(jax: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with floats narrower than 32 bits computed in f32: where JAX takes several steps, it would round after each."""
+
+    def in_f32(j, *xs):
+        narrow = xs[0].dtype
+        if narrow.itemsize > 2 or is_int(xs[0]) or is_bool(xs[0]):
+            return jax(j, *xs)
+        return jax(j, *[x.astype("float32") for x in xs]).astype(narrow)
+
+    return in_f32
+
+
 def unary(name: str, types: frozenset[Any], doc: str, jax: Callable[..., Any], aten: Any = ()) -> None:
     """Declare a function of one operand whose result has the operand's type."""
-    _family(name, "x", types, doc, jax, lambda self: self.operands[0].type, (), aten)
+    _family(name, "x", types, doc, jax if types & INT else rounded_once(jax), lambda self: self.operands[0].type, (), aten)
 
 
 def test(name: str, types: frozenset[Any], doc: str, jax: Callable[..., Any], aten: Any = ()) -> None:
@@ -52,6 +64,8 @@ def test(name: str, types: frozenset[Any], doc: str, jax: Callable[..., Any], at
 
 def binary(name: str, types: frozenset[Any], doc: str, jax: Callable[..., Any], aten: Any = (), commutative: bool = False) -> None:
     """Declare a function of two operands of one type whose result has that type."""
+    exact = name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "next_after", "copysign")
+    jax = jax if exact or not types & FLOAT else rounded_once(jax)
     _family(name, "ab", types, doc, jax, _same, ("commutative",) if commutative else (), aten)
 
 
