@@ -39,7 +39,7 @@ def arange(c: Context, *bounds: Any, **_options: Any) -> Value:
 def ramp(c: Context, start: Any, step: Any, out: TensorType) -> Value:
     """``start + step * i``; fractions in f64, rounded once."""
     whole = all(isinstance(v, Dim | int) or float(v).is_integer() for v in (start, step))
-    exact = out.dtype if whole and out.dtype.bits >= 32 else I64 if whole else F64
+    exact = out.dtype if whole and out.dtype.is_integer and out.dtype.bits >= 32 else I64 if whole else F64
     x = c.b.iota(iota_dimension=0, out=TensorType(out.shape, exact))
     if step != 1:
         x = c.b.multiply(x, c.scalar(step, exact, out.shape))
