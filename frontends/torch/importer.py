@@ -86,6 +86,9 @@ def import_program(program: FunctionalProgram, name: str = "main", *, seed: int 
     return module
 
 
+_UNKNOWN = object()  # stands for a refused operation's value whose type the IR cannot write
+
+
 class GraphReader:
     """Walks one FX graph node by node and emits its operations with a :class:`Context`; refusals are collected."""
 
@@ -100,7 +103,10 @@ class GraphReader:
         context.reader = self
 
     def call(self, node: Any, table: Mapping[str, Callable[..., Any]]) -> None:
-        """Emit one ``call_function`` node."""
+        """Emit one ``call_function`` node; one that reads a refused value of unknown size is passed over."""
+        if any(self.values.get(n) is _UNKNOWN for n in node.all_input_nodes):
+            self.values[node] = _UNKNOWN
+            return
         if node.target is operator.getitem:
             source = self.values[node.args[0]]
             self.values[node] = source[node.args[1]] if source is not None else None
@@ -134,7 +140,8 @@ class GraphReader:
         try:
             values = [self.context.scalar(0, t.dtype, t.shape) for t in self.context.outs]
         except IRError:
-            values = []
+            self.values[node] = _UNKNOWN
+            return
         self.values[node] = tuple(values) if isinstance(val, tuple | list) else values[0] if values else None
 
     def finish(self, node: Any, value: Any) -> Any:
