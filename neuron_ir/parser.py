@@ -27,6 +27,8 @@ __all__ = ["MAX_NESTING", "parse", "parse_dim", "parse_file", "parse_type"]
 
 MAX_NESTING = 256  # regions or attribute lists inside one another; keeps every recursive walk far from Python's own limit
 
+MAX_ITEMS = 250_000  # in one attribute: reading each takes some 15 microseconds, and nobody reads such a list
+
 _STARTS = ["module", "attr_dict", "tensor_type", "layout", "dense", "dims", "loc", "sum"]
 _UNESCAPE = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -154,8 +156,9 @@ def _check_nesting(text: str, file: str) -> None:
             depth["{" if token == "}" else "["] -= 1
 
 
-_BRACKETS = re.compile(r'[{}\[\]]|"(?:[^"\\\n]|\\.)*"|//[^\n]*')
+_BRACKETS = re.compile(r'[{}\[\]]|"(?:[^"\\\n]++|\\.)*+"|//[^\n]*')
 _NAMES = re.compile(r"%([\w.]+)")
+_STRING = re.compile(r'"(?:[^"\\\n]++|\\.)*+"')
 
 
 class _DenseText(str):
@@ -190,6 +193,10 @@ class _Reader(Transformer):  # type: ignore[type-arg]
     def inside(self, start: str, token: str) -> Any:
         """Parse the inside of a token."""
         place, outer = self.at(token), self.origin
+        if len(token) > MAX_ITEMS and _STRING.sub("", token).count(",") > MAX_ITEMS:
+            raise fail(
+                "attr", f'more than {MAX_ITEMS:,} items in one piece of text; a long constant is written as dense<"bytes">', place
+            )
         self.origin = _Origin(self.file, str(token), place.line or 1, place.col or 1)
         try:
             return _run(start, str(token), self.origin)

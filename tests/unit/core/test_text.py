@@ -172,7 +172,9 @@ def test_deep_but_allowed_regions_read_verify_print_and_clone() -> None:
     depth = 100
     head = "func @main(%x: tensor<f32>) -> tensor<f32> {\n"
     opens = "".join(f"%y{i} = neuron.fused(%{f'a{i - 1}' if i else 'x'}) {{\n^(%a{i}: tensor<f32>):\n" for i in range(depth))
-    closes = "".join(f"neuron.yield(%{f'y{i + 1}' if i < depth - 1 else f'a{i}'})\n}} : tensor<f32>\n" for i in reversed(range(depth)))
+    closes = "".join(
+        f"neuron.yield(%{f'y{i + 1}' if i < depth - 1 else f'a{i}'})\n}} : tensor<f32>\n" for i in reversed(range(depth))
+    )
     module = neuron_ir.parse(head + opens + closes + "func.return(%y0)\n}\n")
     module.verify()
     assert neuron_ir.parse(module.clone().text()).text() == module.text()
