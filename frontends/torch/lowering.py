@@ -160,11 +160,7 @@ class Context:
         if tuple(x.shape) == tuple(shape):
             return x
         lead = len(shape) - len(x.shape)
-        kept = [i for i, d in enumerate(x.shape) if not (d == 1 and shape[lead + i] != 1)]
-        if len(kept) != len(x.shape):
-            x = self.reshape(x, [x.shape[i] for i in kept])
-        dims = tuple(lead + i for i in kept)
-        return self.b.broadcast_in_dim(x, broadcast_dimensions=dims, out=TensorType(shape, x.dtype))  # type: ignore[no-any-return]
+        return self.b.broadcast_in_dim(x, broadcast_dimensions=tuple(range(lead, len(shape))), out=TensorType(shape, x.dtype))
 
     def reshape(self, x: Value, shape: Sequence[DimLike]) -> Value:
         """``x`` in another shape of as many elements."""
