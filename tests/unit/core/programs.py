@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-SHAPES = "func @main[B in 1..8](%x: tensor<Bx4xf32>) -> tensor<Bx4xf32> {\n  %y = neuron.tanh(%x) : tensor<Bx4xf32>\n  func.return(%y)\n}\n"
+SHAPES = """\
+func @main[B in 1..8](%x: tensor<Bx4xf32>) -> tensor<Bx4xf32> {
+  %y = neuron.tanh(%x) : tensor<Bx4xf32>
+  func.return(%y)
+}
+"""
 
 EVERYTHING = """\
 #cols = #neuron.layout<order = [1, 0]>

@@ -98,7 +98,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         parse_file(tmp_path / "none.nir")
     assert caught.value.code == "file"
     (tmp_path / "latin.nir").write_bytes(b"func @f() { \xff }")
-    with pytest.raises(IRError, match="cannot read .*latin.nir"):
+    with pytest.raises(IRError, match=r"cannot read .*latin\.nir"):
         parse_file(tmp_path / "latin.nir")
 
 

@@ -51,7 +51,8 @@ def test_everything_written_is_kept() -> None:
 def test_a_printed_op_leaves_out_defaults() -> None:
     module = neuron_ir.parse(
         "func @f(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
-        '%y = neuron.softmax(%x) {axis = -1} : tensor<2x3xf32>\n%z = neuron.gelu(%y) {approximate = "none"} : tensor<2x3xf32>\nfunc.return(%z) }'
+        "%y = neuron.softmax(%x) {axis = -1} : tensor<2x3xf32>\n"
+        '%z = neuron.gelu(%y) {approximate = "none"} : tensor<2x3xf32>\nfunc.return(%z) }'
     )
     assert "{axis" not in module.text()
     assert "approximate" not in module.text()
