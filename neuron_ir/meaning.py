@@ -39,6 +39,7 @@ class Meaning:
         self.lax, self.nn, self.random = jax.lax, jax.nn, jax.random
         self.resources = resources
         self.module = module
+        self.op: Op | None = None  # the op whose facet runs
 
     def constant(self, value: Dense | Resource, out: TensorType) -> Any:
         """The array of a constant op."""
@@ -97,6 +98,7 @@ class Frame:
         if op.name == "func.call":
             assert self.j.module is not None
             return type(self)(self.j, self.observe, {}).block(self.j.module.funcs[op.get("callee")].body, operands)
+        self.j.op = op
         try:
             results = self.meaning(op, operands)
         except IRError as error:

@@ -11,10 +11,11 @@ from functools import cache
 from typing import Any
 
 from neuron_ir.attrs import Resource
+from neuron_ir.backends.jax_cpu.checks import CheckedMeaning, Checks
 from neuron_ir.backends.jax_cpu.guards import COMPILER_OPTIONS, protect
 from neuron_ir.backends.jax_cpu.signature import Signature
 from neuron_ir.core import Module
-from neuron_ir.meaning import Meaning, run, x64
+from neuron_ir.meaning import run, x64
 
 __all__ = ["Executable", "executable_for", "resource_names"]
 
@@ -27,14 +28,27 @@ _lock = threading.Lock()
 class Executable:
     """A compiled function of the program's arrays: weights, state, resources, inputs, each in the order of the signature."""
 
-    def __init__(self, compiled: Any):
+    def __init__(self, compiled: Any, n_results: int, checks: Checks):
         self.compiled = compiled
+        self.n_results = n_results
+        self.checks = checks
 
-    def __call__(self, weights: Sequence[Any], state: Sequence[Any], resources: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
-        """The function's results, one JAX array per result. State made by an earlier call is used up."""
+    def __call__(
+        self, weights: Sequence[Any], state: Sequence[Any], resources: Sequence[Any], inputs: Sequence[Any]
+    ) -> Sequence[Any]:
+        """The function's results, one JAX array per result. State made by an earlier call is used up.
+
+        Raises :class:`IRError` where a condition of the program, such as an index in range, does not hold.
+        """
         with x64():
-            results: Sequence[Any] = self.compiled(*weights, *state, *resources, *inputs)
-        return results
+            results = self.compiled(*weights, *state, *resources, *inputs)
+        flags = results[self.n_results :]
+        if self.checks.calls_back:
+            for result in results:
+                result.block_until_ready()
+        if flags or self.checks.failures:
+            self.checks.raise_failed(flags)
+        return results[: self.n_results]  # type: ignore[no-any-return]
 
 
 def executable_for(module: Module, options: dict[str, Any]) -> Executable:
@@ -79,11 +93,15 @@ def _build(module: Module, options: dict[str, Any]) -> Executable:
     signature = Signature.of(func)
     names = resource_names(module)
     bound = (*signature.weights, *signature.state)
+    checks = Checks()
 
     def traced(*flat: Any) -> tuple[Any, ...]:
         constants = dict(zip(names, flat[len(bound) :], strict=False))
         values = dict(zip((*bound, *signature.inputs), (*flat[: len(bound)], *flat[len(bound) + len(names) :]), strict=True))
-        return run(func, [values[i] for i in range(len(func.args))], Meaning(constants.__getitem__, module))
+        checks.diagnostics.clear()  # JAX may trace more than once
+        j = CheckedMeaning(constants.__getitem__, module, checks)
+        results = run(func, [values[i] for i in range(len(func.args))], j)
+        return (*results, *j.flags)
 
     def struct(type_: Any) -> Any:
         return jax.ShapeDtypeStruct(type_.shape, type_.dtype.numpy)
@@ -94,7 +112,7 @@ def _build(module: Module, options: dict[str, Any]) -> Executable:
     with x64():
         jitted = jax.jit(guarded, keep_unused=True, donate_argnums=tuple(donated))
         compiled = jitted.lower(*map(struct, arguments)).compile(compiler_options=dict(COMPILER_OPTIONS))
-    return Executable(compiled)
+    return Executable(compiled, len(func.result_types), checks)
 
 
 def resource_names(module: Module) -> dict[str, Any]:

@@ -1,0 +1,68 @@
+"""Conditions that a program states while it is traced, such as an index in range, and that only its run can tell.
+
+A condition at the program's own level becomes one more result, looked at when the run ends. Inside a loop or branch there is no such
+way out, so the run calls back when the condition fails there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from neuron_ir.core import Module, Op
+from neuron_ir.diagnostics import Diagnostic, IRError
+from neuron_ir.meaning import Meaning
+
+__all__ = ["CheckedMeaning", "Checks"]
+
+
+class Checks:
+    """The conditions of one executable: those that are results, in order, and the failures that runs have called back."""
+
+    def __init__(self) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self.failures: list[Diagnostic] = []
+        self.calls_back = False
+
+    def raise_failed(self, flags: Sequence[Any]) -> None:
+        """Raise :class:`IRError` with every condition that did not hold in the run that gave ``flags``."""
+        failed = [d for d, flag in zip(self.diagnostics, flags, strict=True) if not flag]
+        failed += self.failures
+        self.failures.clear()
+        if failed:
+            raise IRError(list(dict.fromkeys(failed)))
+
+
+class CheckedMeaning(Meaning):
+    """The namespace of facets while a program is traced: conditions are kept instead of tested."""
+
+    def __init__(self, resources: Callable[[str], Any], module: Module, checks: Checks):
+        from jax.extend.core import get_opaque_trace_state
+
+        super().__init__(resources, module)
+        self.checks = checks
+        self.flags: list[Any] = []
+        self._level = get_opaque_trace_state
+        self._top = get_opaque_trace_state()
+
+    def require(self, ok: Any, message: str) -> None:
+        diagnostic = _diagnostic(self.op, message)
+        holds = self.np.all(ok)
+        if self._level() == self._top:
+            self.checks.diagnostics.append(diagnostic)
+            self.flags.append(holds)
+            return
+
+        self.checks.calls_back = True
+
+        def note(holds: Any) -> None:
+            if not holds:
+                self.checks.failures.append(diagnostic)
+
+        self.jax.debug.callback(note, holds)
+
+
+def _diagnostic(op: Op | None, message: str) -> Diagnostic:
+    if op is None:
+        return Diagnostic("runtime", message)
+    return Diagnostic("runtime", f"{op.name}: {message}", op.loc, (f"see current operation: {op!r}",))
