@@ -11,7 +11,7 @@ from neuron_ir.builder import Builder
 from neuron_ir.core import Func, Module, Value, bulk
 from neuron_ir.diagnostics import Diagnostic, IRError, fail
 from neuron_ir.dims import Dim
-from neuron_ir.dtypes import U64
+from neuron_ir.dtypes import F64, U64
 from neuron_ir.frontends.torch.decompositions import KEEP
 from neuron_ir.frontends.torch.export import FunctionalProgram, export, functionalize
 from neuron_ir.frontends.torch.locations import node_location
@@ -47,6 +47,12 @@ _CHECKS = frozenset(
     aten.sym_constrain_range.default aten.sym_constrain_range_for_size.default
 """.split()
 )
+
+# Python's and torch's functions of sizes whose results are floats.
+_ARITHMETIC = {
+    "truediv": "divide", "mul": "multiply", "add": "add", "sub": "subtract", "sym_float": "same", "pow": "power", "neg": "negate",
+    "_sym_sqrt": "sqrt", "sym_sqrt": "sqrt",
+}  # fmt: skip
 
 
 def from_torch(
@@ -108,8 +114,10 @@ class GraphReader:
             self.values[node] = _UNKNOWN
             return
         if node.target is operator.getitem:
-            source = self.values[node.args[0]]
-            self.values[node] = source[node.args[1]] if source is not None else None
+            source, index = self.values[node.args[0]], node.args[1]
+            self.values[node] = source[index] if source is not None and index < len(source) else None
+            if self.values[node] is None and node.users and not self.errors:
+                raise fail("unsupported", f"result {index} of {node.args[0].target} has no rule", node_location(node, self.origins))
             return
         fake = node.meta.get("val")
         name = str(node.target)
@@ -118,6 +126,9 @@ class GraphReader:
         try:
             if type(fake).__name__ == "SymInt":
                 self.values[node] = context.symbols.dim(fake)
+                return
+            if type(fake).__name__ == "SymFloat":
+                self.values[node] = self.number(node)
                 return
             if name in _CHECKS or not node.users and fake is None:
                 return
@@ -133,6 +144,14 @@ class GraphReader:
             self.cause = self.cause or error
             self.refuse(node, context.unsupported(f"this form has no rule ({type(error).__name__}: {error})"))
 
+    def number(self, node: Any) -> Value:
+        """A float computed from sizes, as an f64 of rank 0."""
+        op_name = _ARITHMETIC.get(getattr(node.target, "__name__", ""))
+        if op_name is None:
+            raise self.context.unsupported("a float computed from sizes by this function")
+        operands = [self.context.scalar(v, F64) for v in self.resolve(node.args)]
+        return operands[0] if op_name == "same" else self.context.b.make(f"neuron.{op_name}", *operands)
+
     def refuse(self, node: Any, error: IRError) -> None:
         """Note an error, and go on with a value of the right type, so that the rest is still checked."""
         self.errors.extend(error.diagnostics)
@@ -146,9 +165,13 @@ class GraphReader:
 
     def finish(self, node: Any, value: Any) -> Any:
         """Check a rule's results against the types that torch computed, and name them."""
-        given = value if isinstance(value, tuple | list) else (value,)
-        for one, wanted in zip(given, self.context.outs, strict=False):
-            if isinstance(one, Value) and not _agrees(one.type, wanted):
+        val = node.meta.get("val")
+        fakes = val if isinstance(val, tuple | list) else (val,)
+        for one, fake in zip(value if isinstance(value, tuple | list) else (value,), fakes, strict=False):
+            if not isinstance(one, Value) or not hasattr(fake, "dtype"):
+                continue
+            wanted = self.context.symbols.type_of(fake)
+            if not _agrees(one.type, wanted):
                 raise self.context.unsupported(f"the rule gives {one.type} where torch gives {wanted}")
         if isinstance(value, Value) and value.op is not None and not value.name:
             value.name = _hint(node.name)
