@@ -37,13 +37,14 @@ def backend(target: str) -> Backend:
 def compile(module: Module, target: str = "reference", **options: Any) -> Program:
     """Compile a module for a target. The result takes the program's user inputs and gives its user outputs.
 
-    Inputs are NumPy, torch or JAX arrays, positional in the program's order or by name; outputs come in the same kind of array.
-    Weights are bound and shared with the module, never copied. Buffers that the program updates keep their new values in the compiled
-    program (``program.state``) from call to call. Options are the backend's own; see :func:`neuron_ir.backends.jax_cpu.compile_module`.
+    Inputs are NumPy, torch or JAX arrays, positional in the program's order or by name; outputs come in the same kind.
+    Weights are bound and shared with the module, never copied. Buffers that the program updates keep their new values in the
+    compiled program (``program.state``) from call to call. Options are the backend's own, for the reference accelerator those of
+    :data:`neuron_ir.backends.jax_cpu.OPTIONS`.
 
     >>> import numpy, neuron_ir
-    >>> m = neuron_ir.parse("func @main(%x: tensor<3xf32>) -> tensor<3xf32> { %y = neuron.add(%x, %x) : tensor<3xf32> func.return(%y) }")
-    >>> neuron_ir.compile(m)(numpy.float32([1, 2, 3]))
+    >>> text = "func @main(%x: tensor<3xf32>) -> tensor<3xf32> { %y = neuron.add(%x, %x) : tensor<3xf32> func.return(%y) }"
+    >>> neuron_ir.compile(neuron_ir.parse(text))(numpy.float32([1, 2, 3]))
     array([2., 4., 6.], dtype=float32)
     """
     return backend(target).compile_module(module, **options)

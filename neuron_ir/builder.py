@@ -25,10 +25,10 @@ class Builder:
     """Appends ops to ``block``, or puts them before ``before``; ``loc`` is the location of everything it makes.
 
     Each op of the ``neuron`` dialect is a method (``b.add``; words that Python reserves end in ``_``: ``b.and_``); others
-    go through :meth:`make`. Operands come first, in the order of the declaration (``None`` for an absent optional one, a variadic group spread
-    out), then attributes by keyword. Keyword ``out`` gives the result type(s) of ops whose result type is a free choice. A region
-    is given by keyword as a :class:`Block`, or as a function ``f(b, *args)`` that builds the body and returns the value(s) to yield.
-    An op with one result gives that value, otherwise a tuple of values.
+    go through :meth:`make`. Operands come first, in the order of the declaration (``None`` for an absent optional one, a
+    variadic group spread out), then attributes by keyword. Keyword ``out`` gives the result type(s) of ops whose result type is
+    a free choice. A region is given by keyword as a :class:`Block`, or as a function ``f(b, *args)`` that builds the body and
+    returns the value(s) to yield. An op with one result gives that value, otherwise a tuple of values.
     """
 
     def __init__(self, block: Block, loc: Loc = UNKNOWN_LOC, before: Op | None = None):

@@ -8,7 +8,6 @@ verifier compares shapes with ``is``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Union
 
 __all__ = ["Dim", "DimLike", "UNKNOWN", "symbol", "evaluate", "Range"]
 
@@ -107,7 +106,7 @@ class Dim:
         return _parse_again, (self.text,)
 
 
-DimLike = Union[int, Dim]
+DimLike = int | Dim
 
 
 def _parse_again(text: str) -> DimLike:

@@ -8,12 +8,13 @@
         def infer(self): return self.x.type
         def jax(j, x, *, axis): return j.nn.softmax(x, axis=axis)
 
-Fields (:func:`operand`, :func:`variadic`, :func:`optional`, :func:`attr`, :func:`region`) are given in the order of the text. Facets
-are plain functions in the class body:
+Fields (:func:`operand`, :func:`variadic`, :func:`optional`, :func:`attr`, :func:`region`) are given in the order of the text.
+Facets are plain functions in the class body:
 
 * ``infer(self)`` gives the result type, or a sequence of them. An op whose result type is a free choice (``cast``, ``reshape``,
   ``constant``) has ``check(self)`` instead, which only checks ``self.results``; ``check`` may stand beside ``infer`` too.
-* ``jax(j, *operands, **attrs)`` *is the meaning*. ``j`` offers ``j.np``, ``j.lax``, ``j.nn``, ``j.random`` and friends; operands arrive as
+* ``jax(j, *operands, **attrs)`` *is the meaning*. ``j`` offers ``j.np``, ``j.lax``, ``j.nn``, ``j.random`` and friends;
+operands arrive as
   JAX arrays (absent optional ones as ``None``, a variadic group spread out); attributes by keyword, defaults filled in; regions by
   keyword as functions from arrays to a tuple of arrays; ``out`` (the static result type, or a tuple of them) where the function has
   a parameter of that name. It returns one array, or a tuple for several results.
@@ -189,7 +190,7 @@ def variadic(constraint: frozenset[DType] | None = ANY) -> tuple[Value, ...]:
 
 
 def attr(kind: type[T], default: Any = REQUIRED, choices: Sequence[Any] = ()) -> T:
-    """Declare an attribute. ``kind``: int, float, bool, str, DType, TensorType, Symbol, INTS, DIMS, ...; default ``None``: optional."""
+    """Declare an attribute. ``kind``: int, float, bool, str, DType, Symbol, INTS, DIMS, ...; default ``None``: optional."""
     resolved: Kind = kind if isinstance(kind, Kind) else _PLAIN[kind]
     return AttrField(resolved, default, tuple(choices))  # type: ignore[return-value]
 

@@ -19,7 +19,7 @@ OPTIONS = {
 
 
 def compile_module(module: Module, **options: Any) -> CompiledProgram:
-    """Compile a module for the reference accelerator; ``options`` are those of ``OPTIONS``. The module must not change afterwards."""
+    """Compile a module for the reference accelerator, with options of ``OPTIONS``. The module must not change afterwards."""
     from neuron_ir.backends.jax_cpu.program import CompiledProgram
 
     for name in options:

@@ -1,7 +1,7 @@
 """Conditions that a program states while it is traced, such as an index in range, and that only its run can tell.
 
-A condition at the program's own level becomes one more result, looked at when the run ends. Inside a loop or branch there is no such
-way out, so the run calls back when the condition fails there.
+A condition at the program's own level becomes one more result, looked at when the run ends. Inside a loop or branch there is no
+such way out, so the run calls back when the condition fails there.
 """
 
 from __future__ import annotations

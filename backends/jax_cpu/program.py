@@ -22,7 +22,7 @@ class CompiledProgram:
     """A module on the reference accelerator; call it with the module's user inputs.
 
     Weights share the module's memory (aligned memory, as torch's always is), so a program made from a torch module follows the
-    module's parameters. Buffers that the program updates are its own: they start as copies, and ``state`` gives their present values.
+    module's parameters. Buffers that the program updates are its own: they start as copies; ``state`` gives their values.
     """
 
     def __init__(self, module: Module, options: dict[str, Any]):

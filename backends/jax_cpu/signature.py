@@ -50,8 +50,8 @@ class Signature:
     """Argument and result indices of a function by their role.
 
     ``inputs`` are the arguments that the caller gives; ``weights`` those bound from ``Module.weights`` and never written; ``state``
-    those bound at first and then updated by the program. ``updates`` maps a result to the argument whose new value it is; ``outputs``
-    are the other results.
+    those bound at first and then updated by the program. ``updates`` maps a result to the argument whose new value it is;
+    ``outputs`` are the other results.
     """
 
     func: Func

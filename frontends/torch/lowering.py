@@ -1,8 +1,9 @@
 """How an ATen operation becomes ops of the IR: the table of rules, and what a rule sees.
 
-A rule is a function ``rule(c, *args, **kwargs)`` in ``frontends/torch/aten/``, registered under the overloads it serves. It gets the
-node's arguments with every tensor as a :class:`Value` and every symbolic integer as a :class:`Dim`, and gives the node's value: one
-:class:`Value`, or a tuple of them (``None`` for an output that nobody may use). ``c`` is the :class:`Context`.
+A rule is a function ``rule(c, *args, **kwargs)`` in ``frontends/torch/aten/``, registered under the overloads it serves. It
+gets the node's arguments with every tensor as a :class:`Value` and every symbolic integer as a :class:`Dim`, and gives the
+node's value: one :class:`Value`, or a tuple of them (``None`` for an output that nobody may use). ``c`` is the
+:class:`Context`.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class Context:
         return x if tuple(x.shape) == tuple(shape) else self.b.reshape(x, out=TensorType(shape, x.dtype))
 
     def spread(self, *operands: Any, dtype: DType | None = None, shape: Sequence[DimLike] | None = None) -> list[Value]:
-        """Operands of an elementwise op brought to one element type (default: torch's promotion) and one shape (default: the result's)."""
+        """Operands of an elementwise op in one element type (default: torch's promotion) and shape (default: the result's)."""
         wanted = dtype or promoted(operands)
         over = self.out.shape if shape is None else shape
         return [self.scalar(v, wanted, over) for v in operands]

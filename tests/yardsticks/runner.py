@@ -1,8 +1,9 @@
 """Runs the cases of a yardstick in killable worker processes and counts the outcomes.
 
-A yardstick is a module with ``NAME``, ``cases(args) -> list[str]``, ``run_case(case) -> (outcome, detail)`` and, where it needs more
-options than the common ones, ``arguments(parser)``. ``runner.main(module_name)`` spreads the cases over ``--jobs`` processes; a case
-that takes longer than ``--timeout`` seconds ends its process; every outcome is one line of ``--log``, so that a run can ``--resume``.
+A yardstick is a module with ``NAME``, ``cases(args) -> list[str]``, ``run_case(case) -> (outcome, detail)`` and, where it needs
+more options than the common ones, ``arguments(parser)``. ``runner.main(module_name)`` spreads the cases over ``--jobs``
+processes; a case that takes longer than ``--timeout`` seconds ends its process; every outcome is one line of ``--log``, and a
+run can ``--resume``.
 """
 
 from __future__ import annotations

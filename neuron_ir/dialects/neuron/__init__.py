@@ -1,1 +1,1 @@
-"""The ``neuron`` dialect: tensor ops, named as StableHLO names them where it has a word, and composites an accelerator keeps whole."""
+"""The ``neuron`` dialect: tensor ops, named as StableHLO names them where it can, and composites that accelerators keep whole."""
