@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from neuron_ir.core import Func, Module, bulk, clone_func
-from neuron_ir.diagnostics import fail
+from neuron_ir.diagnostics import fail, nearest
 from neuron_ir.dims import UNKNOWN, Dim, DimLike, evaluate, symbol
 
-__all__ = ["solve_sizes", "specialise"]
+__all__ = ["check_ranges", "solve_sizes", "specialise"]
 
 
 def solve_sizes(func: Func, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
@@ -66,8 +66,11 @@ def _int(value: DimLike) -> int:
 
 
 def check_ranges(func: Func, sizes: Mapping[str, int]) -> None:
+    """Refuse a size that is out of its symbol's range, or whose symbol the function does not have."""
     for name, size in sizes.items():
-        low, high = func.dims.get(name, (0, None))
+        if name not in func.dims:
+            raise fail("input", f"@{func.name} has no symbolic dimension {name}{nearest(name, func.dims)}", func.loc)
+        low, high = func.dims[name]
         if size < low or high is not None and size > high:
             allowed = f"{low} to {high}" if high is not None else f"at least {low}"
             raise fail("input", f"@{func.name}: {name} is {size}; the program was made for {allowed}", func.loc)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.diagnostics import IRError, fail
+from neuron_ir.tools.run import symbol_size
 
 if TYPE_CHECKING:
     from neuron_ir.core import Module
@@ -40,6 +41,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", default="-", metavar="FILE", help="write here instead of to standard output")
     parser.add_argument("--from", dest="source", choices=("nir", "pt2", "stablehlo"), help="form of the input")
     parser.add_argument("--to", dest="target", choices=FORMS, help="form of the output (default: by its ending, else nir)")
+    parser.add_argument(
+        "--dim", action="append", type=symbol_size, default=[], metavar="S=16", help="replace a symbolic dimension by its size"
+    )
     parser.add_argument("--no-locations", action="store_true", help="leave out loc(...)")
     return parser
 
@@ -58,7 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     try:
-        _write(_read(options), options)
+        module = _read(options)
+        if options.dim:
+            from neuron_ir.specialise import check_ranges, specialise
+
+            check_ranges(module.main, dict(options.dim))
+            module = specialise(module, dict(options.dim))
+        _write(module, options)
     except IRError as error:
         print(error, file=sys.stderr)
         return 1
@@ -81,7 +91,7 @@ def _read(options: argparse.Namespace) -> Module:
     else:
         from neuron_ir import from_stablehlo
 
-        module = from_stablehlo(data if _is_bytecode(data) else _decoded(data, options.input))
+        module = from_stablehlo(data if _is_bytecode(data) else _decoded(data, options.input), file=options.input)
     module.verify()
     return module
 
