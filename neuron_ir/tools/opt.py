@@ -130,18 +130,18 @@ def _run(options: argparse.Namespace) -> int:
     parts = split_input(text) if options.split_input_file else [text]
     if options.verify_diagnostics:
         return _verify_diagnostics(parts, name, passes, options)
-    outputs = []
+    modules: list[Module] = []
     failed = 0
     for part in parts:
         try:
-            outputs.append(_one(part, name, passes, options))
+            modules.append(_optimise(part, name, passes, options))
         except IRError as error:
             if not options.split_input_file:
                 raise
             print(error, file=sys.stderr)
             failed = 1
     if not failed:
-        _write(options.output, f"{SPLIT}\n".join(outputs))
+        _write(modules, options)
     return failed
 
 
@@ -197,15 +197,8 @@ def split_input(text: str) -> list[str]:
     return [*parts, "\n".join(current)]
 
 
-def _one(text: str, name: str, passes: Sequence[Pass], options: argparse.Namespace) -> str:
-    """Parse, run, and print one module."""
-    module = _optimise(text, name, passes, options)
-    from neuron_ir.tools.emit import emit
-
-    return emit(module, options.emit, locations=not options.no_locations)
-
-
 def _optimise(text: str, name: str, passes: Sequence[Pass], options: argparse.Namespace) -> Module:
+    """Parse one module and run the passes over it."""
     from neuron_ir.parser import parse
     from neuron_ir.passmanager import PassManager
 
@@ -282,14 +275,24 @@ def _verify_diagnostics(parts: Sequence[str], name: str, passes: Sequence[Pass],
     return 1 if problems else 0
 
 
-def _write(path: str, text: str) -> None:
-    if path == "-":
+def _write(modules: Sequence[Module], options: argparse.Namespace) -> None:
+    """Print the modules, or write them to the output file: a single one in Neuron IR with its weights beside it."""
+    from neuron_ir.tools.emit import emit
+
+    locations = not options.no_locations
+    if options.output != "-" and options.emit == "nir" and len(modules) == 1 and modules[0].weights:
+        from neuron_ir.weights import save
+
+        save(modules[0], options.output, locations)
+        return
+    text = f"{SPLIT}\n".join(emit(m, options.emit, locations) for m in modules)
+    if options.output == "-":
         sys.stdout.write(text)
         sys.stdout.flush()
         return
     from neuron_ir.instrument import write_whole
 
-    write_whole(path, text)
+    write_whole(options.output, text)
 
 
 if __name__ == "__main__":

@@ -135,6 +135,22 @@ def test_the_weights_beside_the_input_are_used(tmp_path: Path, capsys: pytest.Ca
     assert "but the program needs tensor<4x3xf32>" in capsys.readouterr().err
 
 
+def test_the_output_file_has_the_weights_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy
+
+    from neuron_ir.weights import load, write_weights
+
+    text = """func @main(%w: tensor<2xf32> {weight = "w"}, %u: tensor<2xf32> {weight = "u"}) -> tensor<2xf32> {
+      func.return(%w)
+    }"""
+    (tmp_path / "m.nir").write_text(text)
+    write_weights(tmp_path / "m.safetensors", {"w": numpy.float32([1, 2]), "u": numpy.float32([3, 4])})
+    for output in ("out.nir", "m.nir"):  # to another file, and over the input
+        assert main([str(tmp_path / "m.nir"), "--pass", "cse", "-o", str(tmp_path / output)]) == 0
+        assert {k: v.tolist() for k, v in load(tmp_path / output).weights.items()} == {"w": [1, 2], "u": [3, 4]}
+    assert capsys.readouterr() == ("", "")
+
+
 def test_parts_keep_the_lines_of_the_whole() -> None:
     assert split_input("a\n// -----\nb\nc") == ["a", "\n\nb\nc"]
     assert split_input("a") == ["a"]
