@@ -21,8 +21,9 @@ from neuron_ir.frontends.jax.dense import constant_array
 from neuron_ir.frontends.jax.locations import Locations
 from neuron_ir.frontends.jax.lower import WEIGHT_BYTES, Lowered
 from neuron_ir.frontends.jax.stablehlo import RULES
+from neuron_ir.frontends.jax.stablehlo.calls import known_target
 from neuron_ir.frontends.jax.stablehlo.rule import SIZED, Translator
-from neuron_ir.frontends.jax.stablehlo.sizes import Bounds, Sizes, evaluate, write_out
+from neuron_ir.frontends.jax.stablehlo.sizes import Bounds, Sizes, evaluate, known, write_out
 from neuron_ir.frontends.jax.stablehlo.types import Types, is_token
 from neuron_ir.locations import UNKNOWN_LOC
 from neuron_ir.parser import parse_dim
@@ -69,16 +70,17 @@ class Importer(Translator):
         self.bounds = Bounds({})
         self.symbolic = False
         self.digests: dict[tuple[Any, ...], str] = {}
+        self.written: dict[Value, Sizes] = {}
         self.b: Any = None
 
     # --- functions ----------------------------------------------------------------------------------------------------
 
     def run(self) -> Module:
-        """Translate ``@main`` (else the first function) and every other public function."""
+        """Translate ``@main``; every public function where there is none of that name."""
         names = [n for n, op in self.functions.items() if _is_public(op)] or list(self.functions)[:1]
         if not names:
             raise fail("unsupported", "the module has no function")
-        for name in sorted(names, key=lambda n: n != "main"):
+        for name in ["main"] if "main" in self.functions else names:
             self.module.add(self.entry(name, self.functions[name]))
         if self.refusals:
             raise IRError(list(self.refusals)[:_MAX_REFUSALS])
@@ -173,6 +175,8 @@ class Importer(Translator):
             if function is None:
                 raise fail("unsupported", f"{name} is not supported")
             if any(o is _POISON for o in operands):
+                if name == "stablehlo.custom_call":
+                    known_target(op)
                 self.look_inside(op)
                 values: Any = [_POISON] * len(results)
             else:
@@ -233,17 +237,37 @@ class Importer(Translator):
         """An MLIR element type as ours."""
         return self.types.element(type)
 
+    def element_named(self, text: str) -> DType:
+        """The element type that MLIR spells so."""
+        return self.types.named(text)
+
     def least(self, d: DimLike) -> float:
         """The smallest value that a size can have."""
         return self.bounds(d)[0]
 
     def value_of(self, item: Any) -> Value:
         """An operand as a value; sizes are written out."""
-        return write_out(self.b, item) if isinstance(item, Sizes) else item
+        if not isinstance(item, Sizes):
+            return item
+        value = write_out(self.b, item)
+        self.written[value] = item
+        return value
+
+    def sizes_behind(self, value: Value) -> tuple[DimLike, ...] | None:
+        """The sizes that a value was written out from, or the numbers of a constant."""
+        found = self.written.get(value) or known(value)
+        return tuple(int(v) if isinstance(v, bool) else v for v in found.values) if found else None
 
     def region(self, op: Any, index: int, args: Sequence[Any]) -> Block:
         """Region ``index`` of an op as a block whose arguments have the types ``args``."""
-        source = op.regions[index].blocks[0]
+        return self.block_of(op.regions[index].blocks[0], args)
+
+    def function_region(self, name: str, args: Sequence[Any]) -> Block:
+        """A function of the module as a block whose arguments have the types ``args``."""
+        return self.block_of(self.functions[name].regions[0].blocks[0], args)
+
+    def block_of(self, source: Any, args: Sequence[Any]) -> Block:
+        """An MLIR block as a block of the IR."""
         block = Block(args)
         outer, self.b = self.b, Builder(block, self.b.loc)
         try:
@@ -283,9 +307,9 @@ class Importer(Translator):
         """The key under which ``array`` lies in the module's weights; equal arrays share one."""
         data = array.tobytes()
         digest = (array.dtype, array.shape, hash(data))
-        known = self.digests.get(digest)
-        if known is not None and self.module.weights[known].tobytes() == data:
-            return known
+        present = self.digests.get(digest)
+        if present is not None and self.module.weights[present].tobytes() == data:
+            return present
         name, kept = "", None
         for constant in self.lowered.constants if self.lowered else ():
             same = constant.array.dtype == array.dtype and constant.array.shape == array.shape

@@ -109,15 +109,27 @@ class Worker:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
         )
         self.busy: int | None = None
-        self.since = time.time()
+        self.since, self.cpu_before = time.time(), 0.0
         self.ready = False
 
     def give(self, index: int) -> None:
         """Start on a harness."""
         assert self.process.stdin is not None
-        self.busy, self.since = index, time.time()
+        self.busy, self.since, self.cpu_before = index, time.time(), self.cpu_seconds()
         self.process.stdin.write(f"{index}\n")
         self.process.stdin.flush()
+
+    def cpu_seconds(self) -> float:
+        """Processor time that the process has used."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def late(self, seconds: float) -> bool:
+        """Whether the harness took more processor time than ``seconds``, or ten times as long by the clock."""
+        return self.cpu_seconds() - self.cpu_before > seconds or time.time() - self.since > 10 * seconds
 
     def stop(self) -> None:
         """End the process."""
@@ -150,7 +162,7 @@ def run_all(todo: Sequence[int], jobs: int, timeout: float) -> Iterator[tuple[in
                     left -= 1
                     yield w.busy, {"outcome": "crashed", "reason": f"exit code {w.process.wait()}"}
         for i, w in enumerate(workers):
-            if w.busy is not None and time.time() - w.since > timeout:
+            if w.busy is not None and w.late(timeout):
                 selector.unregister(w.process.stdout)
                 w.stop()
                 workers[i] = fresh = Worker()
@@ -215,7 +227,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=2, help="harnesses per group (0: all)")
     parser.add_argument("--only", default="", help="only harnesses whose name contains this")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--timeout", type=float, default=120, help="seconds per harness")
+    parser.add_argument("--timeout", type=float, default=60, help="seconds of processor time per harness")
     parser.add_argument("--output", type=Path, default=Path("harnesses.json"))
     parser.add_argument("--resume", action="store_true", help="keep the outcomes that the output file has")
     parser.add_argument("--again", default="", help="with --resume: run again those with these outcomes (comma-separated)")

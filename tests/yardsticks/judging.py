@@ -118,4 +118,19 @@ def _eig(params: dict[str, Any], a: Any, expected: Any, got: Any) -> str:
     return _close("the set of eigenvalues", g, e, got[0].dtype)
 
 
-INVARIANTS: dict[str, Callable[..., str]] = {"svd": _svd, "eigh": _eigh, "eig": _eig}
+def _cholesky(params: dict[str, Any], a: Any, expected: Any, got: Any) -> str:
+    """The lower triangle; what stands above it is not defined by the primitive."""
+    return different(0, np.tril(expected[0].astype(got[0].dtype)), np.tril(got[0]))
+
+
+def _sort(params: dict[str, Any], a: Any, expected: Any, got: Any) -> str:
+    """The keys as expected; where equal keys need not keep their order, the same set of rows."""
+    keys = params.get("num_keys", 1)
+    problems = [p for i in range(keys) if (p := different(i, expected[i], got[i]))]
+    if problems or params.get("is_stable", True):
+        return problems[0] if problems else "equal keys changed their order"
+    rows = [sorted(zip(*(x.reshape(-1).tolist() for x in arrays), strict=True)) for arrays in (expected, got)]
+    return "" if rows[0] == rows[1] else "the rows are not those of the operands"
+
+
+INVARIANTS: dict[str, Callable[..., str]] = {"svd": _svd, "eigh": _eigh, "eig": _eig, "cholesky": _cholesky, "sort": _sort}

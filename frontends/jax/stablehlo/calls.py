@@ -10,10 +10,12 @@ from neuron_ir.diagnostics import nearest
 from neuron_ir.dialects.neuron.custom import TARGETS
 from neuron_ir.frontends.jax import callbacks
 from neuron_ir.frontends.jax._compat import ir
-from neuron_ir.frontends.jax.stablehlo.dynamic import sizes_of
+from neuron_ir.frontends.jax.stablehlo.dynamic import numbers_of, sizes_of
 from neuron_ir.frontends.jax.stablehlo.elementwise import same
+from neuron_ir.frontends.jax.stablehlo.reduction import Window, reduce_window
 from neuron_ir.frontends.jax.stablehlo.rule import Translator, rule, unsupported
 from neuron_ir.frontends.jax.stablehlo.sizes import known
+from neuron_ir.types import TensorType
 
 #: Targets that are ops of the IR: target -> rule.
 NAMED: dict[str, Callable[..., Any]] = {}
@@ -35,11 +37,9 @@ def named(*targets: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 @rule("stablehlo.custom_call", sized=True)
 def _custom_call(c: Translator, op: Any, *operands: Any) -> Any:
-    target = c.value(op, "call_target_name")
+    target = known_target(op)
     if target in NAMED:
         return NAMED[target](c, op, *operands)
-    if target not in TARGETS:
-        raise unsupported(op, f"the target {target!r} has no meaning here{nearest(target, [*TARGETS, *NAMED])}")
     values = [c.value_of(x) for x in operands]
     shapes = c.ints(op, "indices_of_shape_operands")
     inputs = values[: len(values) - len(op.results)] if shapes else values
@@ -55,6 +55,14 @@ def _custom_call(c: Translator, op: Any, *operands: Any) -> Any:
         has_side_effect=bool(c.value(op, "has_side_effect", False)),
         out=outs,
     )
+
+
+def known_target(op: Any) -> str:
+    """The name of what a call calls; a refusal where it has no meaning."""
+    target = str(op.attributes["call_target_name"].value)
+    if target not in NAMED and target not in TARGETS:
+        raise unsupported(op, f"the target {target!r} has no meaning here{nearest(target, [*TARGETS, *NAMED])}")
+    return target
 
 
 def _config(op: Any) -> dict[str, Any]:
@@ -112,6 +120,25 @@ def _dynamic_rng_bit_generator(c: Translator, op: Any, state: Any, shape: Any) -
         algorithm = str(op.attributes["rng_algorithm"]).rpartition(" ")[2].rstrip(">")
     bits = c.out(op, sizes_of(op, shape, "result's sizes"), 1)
     return c.b.rng_bit_generator(state, rng_algorithm=algorithm, out=[state.type, bits])
+
+
+@named("stablehlo.dynamic_reduce_window")
+def _dynamic_reduce_window(c: Translator, op: Any, *operands: Any) -> Any:
+    """Inputs, as many initial values, then the numbers of the window as operands; the body is a function of the module."""
+    n = len(op.results)
+    values = [c.value_of(x) for x in operands[: 2 * n]]
+    sizes, strides, base, dilations, padding = operands[2 * n :]
+    flat = sizes_of(op, padding, "padding")
+    window = Window(
+        sizes_of(op, sizes, "window's sizes"),
+        numbers_of(op, strides, "strides"),
+        numbers_of(op, base, "base dilations"),
+        numbers_of(op, dilations, "window's dilations"),
+        tuple(zip(flat[::2], flat[1::2], strict=True)),
+    )
+    (body,) = (ir.FlatSymbolRefAttr(a).value for a in op.attributes["called_computations"])
+    scalars = [TensorType((), v.dtype) for v in values[n:]]
+    return reduce_window(c, op, values, window, c.function_region(body, scalars * 2))
 
 
 @named(callbacks.TARGET)

@@ -10,6 +10,7 @@ from neuron_ir.frontends.jax.stablehlo.contraction import convolution
 from neuron_ir.frontends.jax.stablehlo.indexing import gather_dims
 from neuron_ir.frontends.jax.stablehlo.rule import Translator, rule, unsupported
 from neuron_ir.frontends.jax.stablehlo.sizes import Sizes, known
+from neuron_ir.types import TensorType
 
 
 def sizes_of(op: Any, item: Any, what: str) -> tuple[DimLike, ...]:
@@ -59,12 +60,29 @@ def _dynamic_iota(c: Translator, op: Any, shape: Any) -> Any:
 @rule("stablehlo.real_dynamic_slice", sized=True)
 def _real_dynamic_slice(c: Translator, op: Any, x: Any, starts: Any, limits: Any, strides: Any) -> Any:
     steps = numbers_of(op, strides, "strides")
+    x = c.value_of(x)
+    if known(starts) is None and all(s == 1 for s in steps):
+        return _from_computed_start(c, op, x, starts, limits)
     return c.b.slice(
-        c.value_of(x),
+        x,
         start_indices=sizes_of(op, starts, "start indices"),
         limit_indices=sizes_of(op, limits, "limit indices"),
         strides=steps if any(s != 1 for s in steps) else (),
     )
+
+
+def _from_computed_start(c: Translator, op: Any, x: Value, starts: Value, limits: Any) -> Any:
+    """A part of known sizes that begins anywhere: JAX writes its limits as the start plus the sizes."""
+    add = limits.op if isinstance(limits, Value) else None
+    others = [v for v in add.operands if v is not starts] if add is not None and add.name == "neuron.add" else []
+    if len(others) != 1:
+        raise unsupported(op, "neither the start nor the distance from it to the limit is known from the sizes of the inputs")
+    sizes = c.sizes_behind(others[0])
+    if sizes is None:
+        raise unsupported(op, "the sizes of the slice depend on values that the program computes, not on the sizes of its inputs")
+    scalar = TensorType((), starts.dtype)
+    at = [c.b.reshape(c.b.slice(starts, start_indices=(i,), limit_indices=(i + 1,)), out=scalar) for i in range(x.type.rank)]
+    return c.b.dynamic_slice(x, *at, slice_sizes=sizes, policy="clamp")
 
 
 @rule("stablehlo.dynamic_pad", sized=True)

@@ -9,17 +9,22 @@ from neuron_ir.frontends.jax.stablehlo.rule import Translator, rule
 
 @rule("stablehlo.reshape")
 def _reshape(c: Translator, op: Any, x: Any) -> Any:
-    return c.b.reshape(x, out=c.out(op))
+    out = c.out(op)
+    return x if out is x.type else c.b.reshape(x, out=out)
 
 
 @rule("stablehlo.transpose")
 def _transpose(c: Translator, op: Any, x: Any) -> Any:
-    return c.b.transpose(x, permutation=c.ints(op, "permutation"))
+    permutation = c.ints(op, "permutation")
+    return x if permutation == tuple(range(x.type.rank)) else c.b.transpose(x, permutation=permutation)
 
 
 @rule("stablehlo.broadcast_in_dim")
 def _broadcast_in_dim(c: Translator, op: Any, x: Any) -> Any:
-    return c.b.broadcast_in_dim(x, broadcast_dimensions=c.ints(op, "broadcast_dimensions"), out=c.out(op))
+    dims, out = c.ints(op, "broadcast_dimensions"), c.out(op)
+    if out is x.type and dims == tuple(range(x.type.rank)):
+        return x
+    return c.b.broadcast_in_dim(x, broadcast_dimensions=dims, out=out)
 
 
 @rule("stablehlo.broadcast")

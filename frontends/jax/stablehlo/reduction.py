@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from neuron_ir.attrs import Dense
 from neuron_ir.core import Block, Value
+from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import DType
-from neuron_ir.frontends.jax.stablehlo.rule import Translator, rule
+from neuron_ir.frontends.jax.stablehlo.rule import Translator, rule, unsupported
 from neuron_ir.types import TensorType
 
 _NAMED = {
@@ -88,18 +90,73 @@ def _reduce(c: Translator, op: Any, *values: Any) -> Any:
 @rule("stablehlo.reduce_window")
 def _reduce_window(c: Translator, op: Any, *values: Any) -> Any:
     scalars = [TensorType((), v.dtype) for v in values[len(values) // 2 :]]
-    padding = c.pairs(op, "padding")
-    fields = {
-        name: () if all(v == 1 for v in c.ints(op, name)) else c.ints(op, name)
-        for name in ("window_strides", "base_dilations", "window_dilations")
-    }
+    window = Window(
+        c.ints(op, "window_dimensions"),
+        c.ints(op, "window_strides"),
+        c.ints(op, "base_dilations"),
+        c.ints(op, "window_dilations"),
+        c.pairs(op, "padding"),
+    )
+    return reduce_window(c, op, values, window, c.region(op, 0, scalars * 2))
+
+
+class Window(NamedTuple):
+    """The numbers of a windowed reduction, one entry per dim each; sizes of the window and of the padding may be symbolic."""
+
+    sizes: Sequence[DimLike]
+    strides: Sequence[int]
+    base_dilations: Sequence[int]
+    dilations: Sequence[int]
+    padding: Sequence[tuple[DimLike, DimLike]]
+
+
+_RUNNING = {"neuron.add": "cumsum", "neuron.multiply": "cumprod", "neuron.maximum": "cummax", "neuron.minimum": "cummin"}
+
+
+def reduce_window(c: Translator, op: Any, values: Sequence[Value], window: Window, body: Block) -> Any:
+    """A windowed reduction; a running one by its name."""
+    running = _running(values, window, body)
+    if running is not None:
+        name, axis, reverse = running
+        return c.b.make(f"neuron.{name}", values[0], axis=axis, reverse=reverse)
+    symbolic = [d for d in (*window.sizes, *(p for pair in window.padding for p in pair)) if not isinstance(d, int)]
+    if symbolic:
+        raise unsupported(op, f"the window or its padding is of symbolic size: {', '.join(map(str, symbolic))}")
     return c.b.reduce_window(
         *values,
-        window_dimensions=c.ints(op, "window_dimensions"),
-        padding=() if all(p == (0, 0) for p in padding) else padding,
-        body=c.region(op, 0, scalars * 2),
-        **fields,
+        window_dimensions=tuple(window.sizes),
+        window_strides=_unless_ones(window.strides),
+        base_dilations=_unless_ones(window.base_dilations),
+        window_dilations=_unless_ones(window.dilations),
+        padding=() if all(p == (0, 0) for p in window.padding) else tuple(window.padding),
+        body=body,
     )
+
+
+def _unless_ones(values: Sequence[int]) -> tuple[int, ...]:
+    return () if all(v == 1 for v in values) else tuple(values)
+
+
+def _running(values: Sequence[Value], window: Window, body: Block) -> tuple[str, int, bool] | None:
+    """Name, axis and direction where the windows are all that comes before (or after) each element along one axis."""
+    name = _RUNNING.get(_single(body), "")
+    if len(values) != 2 or not name or any(n != 1 for n in (*window.strides, *window.base_dilations, *window.dilations)):
+        return None
+    x, init = values
+    allowed = (x.dtype.is_float or x.dtype.is_integer) if name in ("cummax", "cummin") else x.dtype.kind != "bool"
+    if not allowed or not _is_identity(init, _NAMED[_single(body)]):
+        return None
+    axes = [i for i, n in enumerate(window.sizes) if n != 1]
+    if len(axes) != 1 or window.sizes[axes[0]] != x.shape[axes[0]] or not window.padding:
+        return None
+    (axis,) = axes
+    n = x.shape[axis]
+    if any(p != (0, 0) for i, p in enumerate(window.padding) if i != axis):
+        return None
+    before, after = window.padding[axis]
+    if (before, after) == (n - 1, 0):
+        return name, axis, False
+    return (name, axis, True) if (before, after) == (0, n - 1) else None
 
 
 @rule("stablehlo.select_and_scatter")

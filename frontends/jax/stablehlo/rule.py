@@ -18,6 +18,7 @@ import numpy as np
 from neuron_ir.core import Block, Value
 from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.dims import DimLike
+from neuron_ir.dtypes import DType
 from neuron_ir.frontends.jax._compat import ir
 from neuron_ir.types import TensorType
 
@@ -89,16 +90,36 @@ class Translator(Attributes):
         """The type of result ``index``; ``shape`` counts where MLIR does not know the sizes."""
         raise NotImplementedError
 
+    def is_static(self, op: Any, index: int = 0) -> bool:
+        """Whether MLIR knows all sizes of a result."""
+        raise NotImplementedError
+
     def region(self, op: Any, index: int, args: list[Any]) -> Block:
         """Region ``index`` as a block whose arguments have the types ``args``."""
         raise NotImplementedError
 
-    def inline(self, block: Any, operands: list[Any]) -> list[Any]:
-        """The results of an MLIR block, its ops put where the builder stands."""
+    def function_region(self, name: str, args: list[Any]) -> Block:
+        """A function of the module as a block whose arguments have the types ``args``."""
         raise NotImplementedError
 
-    def function(self, name: str) -> Any:
-        """The MLIR function of that name."""
+    def call(self, op: Any, name: str, operands: list[Any]) -> list[Any]:
+        """The results of a function of the module, its ops put where the builder stands."""
+        raise NotImplementedError
+
+    def element(self, type: Any) -> DType:
+        """An MLIR element type as ours."""
+        raise NotImplementedError
+
+    def element_named(self, text: str) -> DType:
+        """The element type that MLIR spells so."""
+        raise NotImplementedError
+
+    def sizes_behind(self, value: Value) -> tuple[DimLike, ...] | None:
+        """The sizes that a value was written out from, or the numbers of a constant."""
+        raise NotImplementedError
+
+    def least(self, d: DimLike) -> float:
+        """The smallest value that a size can have."""
         raise NotImplementedError
 
     def value_of(self, item: Any) -> Value:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from neuron_ir.attrs import Dense
 from neuron_ir.core import Value
 from neuron_ir.dims import UNKNOWN, DimLike, Range, function
@@ -26,7 +28,7 @@ Item = DimLike | bool
 
 @dataclass(frozen=True)
 class Sizes:
-    """An integer (or boolean) tensor of rank 0 or 1 whose elements are known as sizes."""
+    """A small integer (or boolean) tensor whose elements, in row-major order, are known as sizes."""
 
     values: tuple[Item, ...]
     type: TensorType
@@ -80,7 +82,7 @@ def known(item: Any) -> Sizes | None:
         return item
     op = item.op if isinstance(item, Value) else None
     value = op.get("value") if op is not None and op.name == "neuron.constant" else None
-    if not isinstance(value, Dense) or value.dtype.kind in ("float", "complex") or len(value.shape) > 1:
+    if not isinstance(value, Dense) or value.dtype.kind in ("float", "complex"):
         return None
     if math.prod(value.shape) > _MOST_ELEMENTS:
         return None
@@ -93,7 +95,7 @@ def evaluate(bounds: Bounds, op: Any, operands: Sequence[Any], out: Any) -> Any:
     A choice that the sizes decide gives the operand that is chosen.
     """
     rule = _EVALUATE.get(op.name)
-    if rule is None or not isinstance(out, TensorType) or not out.is_static or out.rank > 1:
+    if rule is None or not isinstance(out, TensorType) or not out.is_static or out.size > _MOST_ELEMENTS:
         return None
     if out.dtype.kind in ("float", "complex"):
         return None
@@ -117,7 +119,7 @@ def _fits(v: Item, type: TensorType) -> bool:
 def _although_unknown(op: Any, items: Sequence[Sizes | None], operands: Sequence[Any], out: TensorType) -> Any:
     """What is known although an operand is not: false and anything, a choice that is always the same."""
     if op.name == "stablehlo.and" and any(i is not None and not any(i.values) for i in items) and out.dtype.kind == "bool":
-        return Sizes((False,) * (out.shape[0] if out.rank else 1), out)
+        return Sizes((False,) * out.size, out)
     if op.name == "stablehlo.select" and items[0] is not None and len(items[0].values) == 1 and items[0].type.rank == out.rank:
         return operands[1 if items[0].values[0] else 2]
     return None
@@ -127,16 +129,15 @@ def write_out(b: Any, sizes: Sizes) -> Value:
     """Sizes as a value: a constant, or ``dim_size`` of each."""
     element = sizes.type.dtype
     if all(isinstance(v, int) for v in sizes.values):
-        import numpy
-
-        return b.const(numpy.array(sizes.values).reshape(sizes.type.shape), element)  # type: ignore[no-any-return]
+        return b.const(np.array(sizes.values).reshape(sizes.type.shape), element)  # type: ignore[no-any-return]
     scalars = []
     for v in sizes.values:
         scalar = b.const(v, element) if isinstance(v, int) else b.dim_size(size=v)
         scalars.append(scalar if scalar.dtype is element else b.cast(scalar, out=TensorType((), element)))
     if not sizes.type.rank:
         return scalars[0]  # type: ignore[no-any-return]
-    return b.concatenate(*[b.reshape(s, out=TensorType((1,), element)) for s in scalars], dimension=0)  # type: ignore[no-any-return]
+    flat = b.concatenate(*[b.reshape(s, out=TensorType((1,), element)) for s in scalars], dimension=0)
+    return flat if sizes.type.rank == 1 else b.reshape(flat, out=sizes.type)  # type: ignore[no-any-return]
 
 
 # --- one function per op: lists of items in, list of items out ---------------------------------------------------------
@@ -222,14 +223,35 @@ def _clamp(bounds: Bounds, op: Any, operands: list[tuple[Item, ...]]) -> list[An
     return [_min(bounds, _max(bounds, v, a), b) for a, v, b in zip(low, x, high, strict=True)]
 
 
+def _arrays(op: Any, operands: list[tuple[Item, ...]]) -> list[Any]:
+    """The operands as arrays of objects, shaped as MLIR has them."""
+    arrays = []
+    for value, items in zip(op.operands, operands, strict=True):
+        array = np.empty(len(items), object)
+        array[:] = items
+        arrays.append(array.reshape(list(value.type.shape)))
+    return arrays
+
+
 def _broadcast(bounds: Bounds, op: Any, operands: list[tuple[Item, ...]]) -> list[Any]:
-    (x,), n = operands, (op.results[0].type.shape or [1])[0]
-    return list(x) * n if len(x) == 1 else list(x)
+    (x,), shape = _arrays(op, operands), list(op.results[0].type.shape)
+    dims = list(op.attributes["broadcast_dimensions"])
+    spread = [1] * len(shape)
+    for d, size in zip(dims, x.shape, strict=True):
+        spread[d] = size
+    if dims != sorted(dims):
+        x = x.transpose(np.argsort(dims))
+    return list(np.broadcast_to(x.reshape(spread), shape).reshape(-1))
+
+
+def _concatenate(bounds: Bounds, op: Any, operands: list[tuple[Item, ...]]) -> list[Any]:
+    return list(np.concatenate(_arrays(op, operands), op.attributes["dimension"].value).reshape(-1))
 
 
 def _slice(bounds: Bounds, op: Any, operands: list[tuple[Item, ...]]) -> list[Any]:
-    start, limit, stride = (next(iter(op.attributes[n])) for n in ("start_indices", "limit_indices", "strides"))
-    return list(operands[0][start:limit:stride])
+    starts, limits, strides = (list(op.attributes[n]) for n in ("start_indices", "limit_indices", "strides"))
+    (x,) = _arrays(op, operands)
+    return list(x[tuple(map(slice, starts, limits, strides))].reshape(-1))
 
 
 def _number(bounds: Bounds, a: Any) -> Any:
@@ -252,7 +274,7 @@ _EVALUATE: dict[str, Callable[..., Any]] = {
     "stablehlo.not": _elementwise(lambda s, a: not a if isinstance(a, bool) else None),
     "stablehlo.convert": _elementwise(_number),
     "stablehlo.reshape": lambda s, op, operands: list(operands[0]),
-    "stablehlo.concatenate": lambda s, op, operands: [v for items in operands for v in items],
+    "stablehlo.concatenate": _concatenate,
     "stablehlo.compare": _compare,
     "stablehlo.select": _select,
     "stablehlo.clamp": _clamp,

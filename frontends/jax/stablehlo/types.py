@@ -42,10 +42,11 @@ class Types:
         key = type.element_type if isinstance(type, ir.ShapedType) else type
         found = self._elements.get(key)
         if found is None:
-            found = self._elements[key] = self._element(str(key))
+            found = self._elements[key] = self.named(str(key))
         return found
 
-    def _element(self, text: str) -> DType:
+    def named(self, text: str) -> DType:
+        """The element type that MLIR spells so; raises :class:`IRError` where there is none."""
         if text in _SPECIAL:
             return dtype(_SPECIAL[text])
         try:
