@@ -33,7 +33,7 @@ COMPOSITES = frozenset(
     aten.upsample_bicubic2d.vec
     aten.repeat_interleave.self_int aten.argsort.default aten.argsort.stable
     aten.pixel_shuffle.default aten.pixel_unshuffle.default aten.pad.default
-    aten.index_add.default aten.index_copy.default aten.take_along_dim.default
+    aten.index_add.default aten.index_copy.default aten.take_along_dim.default aten.take.default
     aten.isin.Tensor_Tensor aten.isin.Tensor_Scalar
 """.split()
 )

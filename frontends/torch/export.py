@@ -264,7 +264,10 @@ def _decompose_nodes(graph: torch.fx.Graph, table: Mapping[Any, Callable[..., An
         key = _trace_key(node)
         inner = traces.get(key) if key is not None else None
         if inner is None:
-            inner = _trace_node(node, table)
+            try:
+                inner = _trace_node(node, table)
+            except Exception:  # torch cannot write it without looking at data: the importer refuses the whole operation by name
+                continue
             if key is not None:
                 traces[key] = inner
         _inline(node, inner, tuple(node.all_input_nodes))
