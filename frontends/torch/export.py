@@ -264,13 +264,20 @@ def _decompose_nodes(graph: torch.fx.Graph, table: Mapping[Any, Callable[..., An
         key = _trace_key(node)
         inner = traces.get(key) if key is not None else None
         if inner is None:
-            try:
-                inner = _trace_node(node, table)
-            except Exception:  # torch cannot write it without looking at data: the importer refuses the whole operation by name
+            inner = _trace_or_leave(node, table)
+            if inner is None:
                 continue
             if key is not None:
                 traces[key] = inner
         _inline(node, inner, tuple(node.all_input_nodes))
+
+
+def _trace_or_leave(node: torch.fx.Node, table: Mapping[Any, Callable[..., Any]]) -> torch.fx.Graph | None:
+    """The trace of one operation; ``None`` where torch cannot write it without looking at data, so that it is refused by name."""
+    try:
+        return _trace_node(node, table)
+    except Exception:  # torch has no common class for this
+        return None
 
 
 def _trace_key(node: torch.fx.Node) -> Any:
