@@ -1,0 +1,35 @@
+"""Every public name has a docstring and stands in specs/api.md, whose code runs."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+
+import pytest
+
+import neuron_ir
+
+from .tree import ROOT
+
+PAGE = ROOT / "specs" / "api.md"
+
+
+def test_the_code_of_the_page_runs() -> None:
+    code = "\n".join(re.findall(r"(?ms)^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8")))
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", [n for n in neuron_ir.__all__ if n != "__version__"])
+def test_a_public_name_is_documented(name: str) -> None:
+    assert getattr(neuron_ir, name).__doc__, f"{name} has no docstring"
+    assert re.search(rf"\b{name}\b", PAGE.read_text(encoding="utf-8")), f"{name} is not in specs/api.md"
+
+
+@pytest.mark.parametrize("name", ["backends.base", "frontends.torch.importer", "target"])
+def test_the_examples_of_docstrings_hold(name: str) -> None:
+    module = __import__(f"neuron_ir.{name}", fromlist=["x"])
+    result = doctest.testmod(module)
+    assert result.attempted and not result.failed
