@@ -204,7 +204,7 @@ def _captured(traced: Any, function: Any) -> tuple[Constant, ...]:
                     arrays[id(value)] = np.asarray(value)
     if not arrays:
         return ()
-    names = _variable_names(function, set(arrays))
+    names = _variable_names(function, {key: _address(array) for key, array in arrays.items()})
     return tuple(Constant(names.get(key, ""), array) for key, array in arrays.items())
 
 
@@ -229,9 +229,17 @@ def _is_jaxpr(value: Any) -> bool:
     return hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns")
 
 
-def _variable_names(function: Any, wanted: set[int]) -> dict[int, str]:
-    """Names of captured arrays, from the variables that the code of the function, and of those it refers to, mentions."""
+def _address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _variable_names(function: Any, wanted: Mapping[int, int]) -> dict[int, str]:
+    """Names of captured arrays, from the variables that the code of the function, and of those it refers to, mentions.
+
+    ``wanted`` maps an array's identity to its address: JAX may have wrapped the variable's array in one of its own.
+    """
     names: dict[int, str] = {}
+    places = {address: key for key, address in wanted.items()}
     queue, seen = [function], set()
     while queue and len(seen) < _CAPTURE_FUNCTIONS and len(names) < len(wanted):
         current = inspect.unwrap(queue.pop(0))
@@ -244,8 +252,9 @@ def _variable_names(function: Any, wanted: set[int]) -> dict[int, str]:
             if callable(value) and not isinstance(value, type):
                 queue.append(value)
             for path, leaf in jax.tree_util.tree_leaves_with_path(value):
-                if id(leaf) in wanted:
-                    names.setdefault(id(leaf), variable + jax.tree_util.keystr(path))
+                key = places.get(_address(leaf), 0) if isinstance(leaf, np.ndarray) else id(leaf)
+                if key in wanted:
+                    names.setdefault(key, variable + jax.tree_util.keystr(path))
     return names
 
 

@@ -133,4 +133,17 @@ def _sort(params: dict[str, Any], a: Any, expected: Any, got: Any) -> str:
     return "" if rows[0] == rows[1] else "the rows are not those of the operands"
 
 
-INVARIANTS: dict[str, Callable[..., str]] = {"svd": _svd, "eigh": _eigh, "eig": _eig, "cholesky": _cholesky, "sort": _sort}
+def _approx_top_k(params: dict[str, Any], a: Any, expected: Any, got: Any) -> str:
+    """The values as expected, and indices of such values; which of equal elements is taken is not defined."""
+    taken = np.take_along_axis(a, got[1].astype(np.int64), -1)
+    return different(0, expected[0], got[0]) or different(1, expected[0], taken)
+
+
+INVARIANTS: dict[str, Callable[..., str]] = {
+    "approx_top_k": _approx_top_k,
+    "svd": _svd,
+    "eigh": _eigh,
+    "eig": _eig,
+    "cholesky": _cholesky,
+    "sort": _sort,
+}

@@ -15,12 +15,15 @@ from .windows import PADDING, accumulator, choose, fill, fill_pads, window_count
 
 
 def check_acc(self: Op, result: DType) -> None:
-    """The accumulation type is at least as exact as f32 and as the operands, and of the result's kind."""
+    """The accumulation type is at least as exact as f32 and as the operands, and of the result's kind.
+
+    Integers may have a result of floats; they are converted to the accumulation type first.
+    """
     acc = self.attrs.get("acc")
     kinds = {v.dtype.kind.replace("uint", "int") for v in self.operands}
     if len(kinds) > 1:
         raise self.error("operand", f"operands of one kind are needed, not {' and '.join(str(v.dtype) for v in self.operands)}")
-    if result.kind.replace("uint", "int") not in kinds:
+    if result.kind.replace("uint", "int") not in kinds and not (result.is_float and kinds == {"int"}):
         raise self.error("type", f"a result of {result} cannot hold products of {self.operands[0].dtype}")
     if acc is None:
         return
