@@ -16,6 +16,7 @@ from neuron_ir.frontends.torch.export import FunctionalProgram
 from neuron_ir.frontends.torch.importer import import_program
 from neuron_ir.frontends.torch.lowering import rules
 from neuron_ir.frontends.torch.signature import INPUT, OUTPUT, ProgramInput, ProgramOutput, ProgramSignature
+from neuron_ir.specialise import specialise
 
 if TYPE_CHECKING:
     import torch
@@ -57,27 +58,37 @@ class _Runner:
     def __init__(self, graph: torch.fx.GraphModule, options: Mapping[str, Any]):
         from neuron_ir.backends.base import compile
 
-        program, self.sizes = _described(graph)
+        program = _described(graph)
         seed = options.get("seed")
-        module = import_program(program, "graph", seed=_initial_seed() if seed is None else seed)
+        module = import_program(program, "graph", seed=_initial_seed() if seed is None else seed, sizes=True)
         if options.get("passes"):
             from neuron_ir.passmanager import run_passes
 
             run_passes(module, options["passes"])
+        self.compile = lambda m: compile(m, options.get("target", "reference"))
         self.module = module
-        self.compiled = compile(module, options.get("target", "reference"))
+        self.compiled: dict[tuple[int, ...], Any] = {}
         output = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
         self.ints = [_is_size(item) for item in output.args[0]]
 
     def __call__(self, *inputs: Any) -> list[Any]:
         import torch
 
-        tensors = [x if isinstance(x, torch.Tensor) else torch.tensor(x) for i, x in enumerate(inputs) if i not in self.sizes]
+        sizes = tuple(int(inputs[position]) for position, _, _ in self.module.main.attrs.get("size_inputs", ()))
         if not self.ints:
             return []
-        results = self.compiled(*tensors)
+        results = self.program(sizes)(*[x for x in inputs if isinstance(x, torch.Tensor)])
         listed = [results] if len(self.ints) == 1 else results
         return [self.given(value, is_int) for value, is_int in zip(listed, self.ints, strict=True)]
+
+    def program(self, sizes: tuple[int, ...]) -> Any:
+        """The compiled program for the sizes that torch gives beside the tensors; other symbols follow from the tensors' shapes."""
+        found = self.compiled.get(sizes)
+        if found is None:
+            given = zip(self.module.main.attrs.get("size_inputs", ()), sizes, strict=True)
+            known = {dim: size for (_, _, dim), size in given if dim in self.module.main.dims}
+            found = self.compiled[sizes] = self.compile(specialise(self.module, known) if known else self.module)
+        return found
 
     def given(self, value: Any, is_int: bool) -> Any:
         """A result as torch expects it: sizes as numbers, arrays of a program without inputs as tensors."""
@@ -88,29 +99,25 @@ class _Runner:
         return value if value is None or isinstance(value, torch.Tensor | int | float | bool) else torch.from_numpy(value)
 
 
-def _described(graph: torch.fx.GraphModule) -> tuple[FunctionalProgram, set[int]]:
-    """A functional graph with all its placeholders as inputs, and which of them are sizes."""
-    inputs, sizes, ranges = [], set(), {}
-    for position, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
+def _described(graph: torch.fx.GraphModule) -> FunctionalProgram:
+    """A functional graph with all its placeholders as inputs."""
+    inputs, ranges = [], {}
+    for node in (n for n in graph.graph.nodes if n.op == "placeholder"):
         value = node.meta.get("val")
         env = getattr(getattr(value, "fake_mode", None), "shape_env", None) or getattr(
             getattr(value, "node", None), "shape_env", None
         )
         ranges.update(getattr(env, "var_to_range", {}))
-        if _is_size(node):
-            sizes.add(position)
         inputs.append(
             ProgramInput(INPUT, node.name, node.name, True, isinstance(value, int), value if isinstance(value, int) else None)
         )
-        if isinstance(value, int):
-            sizes.add(position)
     output = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
     outputs = [
         ProgramOutput(OUTPUT, item.name) if hasattr(item, "name") else ProgramOutput(OUTPUT, "", "", True, item)
         for item in output.args[0]
     ]
     signature = ProgramSignature(tuple(inputs), tuple(outputs), {})
-    return FunctionalProgram(graph.graph, graph, signature, ranges, False), sizes
+    return FunctionalProgram(graph.graph, graph, signature, ranges, False)
 
 
 def _is_size(item: Any) -> bool:

@@ -13,14 +13,15 @@ from typing import Any
 
 from neuron_ir.frontends.torch import _compat
 
-# Composites with an op of their own in the IR. Batch norm is not here: `aten.batch_norm` writes its
+# Composites with an op of their own in the IR. torch's decomposition of the CPU's attention gives the weights where the operation
+# gives the logarithm of their sum, which the gradient then takes for it: it must never be used. Batch norm is not here: `aten.batch_norm` writes its
 # running statistics behind a schema that says it does not, so it must become the functional form.
 COMPOSITES = frozenset(
     """
     aten.softmax.int aten.log_softmax.int aten._safe_softmax.default aten.logsumexp.default
     aten.layer_norm.default aten.rms_norm.default aten.group_norm.default
     aten.gelu.default aten.silu.default aten.softplus.default aten.mish.default aten.glu.default
-    aten.scaled_dot_product_attention.default
+    aten.scaled_dot_product_attention.default aten._scaled_dot_product_flash_attention_for_cpu.default
     aten.linear.default aten.matmul.default aten.baddbmm.default aten.einsum.default
     aten.max_pool1d.default aten.max_pool2d.default aten.max_pool3d.default
     aten.avg_pool1d.default aten.adaptive_avg_pool1d.default aten.adaptive_avg_pool2d.default

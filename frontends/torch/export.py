@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.frontends.torch import _compat
@@ -116,8 +117,18 @@ def _as_module(function: Any) -> torch.nn.Module:
         raise TypeError(f"expected a torch module, a function or an ExportedProgram, got {type(function).__name__}")
 
     module = torch.nn.Module()
-    module.forward = function  # an instance attribute, so that torch sees the function's own argument names
+    module.forward = _named_forward(function)  # an instance attribute, so that torch sees the function's own argument names
     return module
+
+
+def _named_forward(function: Any) -> Any:
+    """The function under the name ``forward``: torch keeps the source lines of frames of that name only."""
+    if not isinstance(function, FunctionType):
+        return function
+    code = function.__code__.replace(co_name="forward")
+    copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
+    return copy
 
 
 def _copy_graph(graph: torch.fx.Graph) -> torch.fx.Graph:

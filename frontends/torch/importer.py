@@ -83,12 +83,15 @@ def from_torch(
     return import_program(functionalize(program, KEEP & rules().keys()), name=name, seed=seed)
 
 
-def import_program(program: FunctionalProgram, name: str = "main", *, seed: int = 0, verify: bool = True) -> Module:
-    """Import a functional graph. The result verifies."""
+def import_program(program: FunctionalProgram, name: str = "main", *, seed: int = 0, sizes: bool = False) -> Module:
+    """Import a functional graph. The result verifies. ``sizes``: inputs that are symbolic numbers are left to the caller, who finds
+    them in the function's attribute ``size_inputs`` as (position, name, size).
+    """
     with bulk():
-        module = _Importer(program, name, seed).run()
-    if verify:
-        module.verify()
+        importer = _Importer(program, name, seed)
+        importer.sizes = sizes
+        module = importer.run()
+    module.verify()
     return module
 
 
@@ -214,6 +217,7 @@ class _Importer:
     def __init__(self, program: FunctionalProgram, name: str, seed: int):
         self.program = program
         self.seed = seed
+        self.sizes = False
         self.module = Module(name)
         self.module.attrs["source"] = "torch"
         self.func = self.module.add(Func("main"))
@@ -267,7 +271,7 @@ class _Importer:
         self.reader.values[node] = value
 
     def not_a_tensor(self, node: Any, entry: ProgramInput, fake: Any) -> None:
-        if type(fake).__name__ == "SymInt" and entry.kind == INPUT:
+        if type(fake).__name__ == "SymInt" and entry.kind == INPUT and self.sizes:
             self.reader.values[node] = self.symbols.dim(fake)
             self.note("size_inputs", (self.positions[id(entry)], entry.target or entry.name, str(self.reader.values[node])))
             return

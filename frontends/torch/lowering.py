@@ -161,6 +161,8 @@ class Context:
         if tuple(x.shape) == tuple(shape):
             return x
         lead = len(shape) - len(x.shape)
+        if lead < 0:
+            raise self.unsupported(f"{x.type} cannot be spread over the shape {list(shape)}")
         return self.b.broadcast_in_dim(x, broadcast_dimensions=tuple(range(lead, len(shape))), out=TensorType(shape, x.dtype))
 
     def reshape(self, x: Value, shape: Sequence[DimLike]) -> Value:

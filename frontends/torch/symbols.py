@@ -32,7 +32,7 @@ class Symbols:
         self.ranges = ranges
         self.names = dict(names or {})
         self.used: dict[str, Range] = {}
-        self._types: dict[Any, TensorType] = {}
+        self._owners: dict[str, str] = {}
         self._dtypes: dict[Any, DType] = {}
 
     def dtype(self, torch_dtype: Any) -> DType:
@@ -80,7 +80,9 @@ class Symbols:
         raw = str(expr)
         if raw.startswith("u"):
             raise fail("unsupported", f"a size that depends on the data ({raw}): every size must follow from the inputs' shapes")
-        name = self.names.setdefault(raw, raw)
+        name = self.names.get(raw, raw)
+        if self._owners.setdefault(name, raw) != raw:  # one name for two sizes would make them equal
+            name = raw
         bounds = self.ranges.get(expr)
         low = int(bounds.lower) if bounds is not None and bounds.lower.is_finite else 0
         high = int(bounds.upper) if bounds is not None and bounds.upper.is_finite and bounds.upper < _UNBOUNDED else None
@@ -88,7 +90,7 @@ class Symbols:
         return symbol(name)
 
     def bounds(self, d: DimLike) -> Range:
-        """The least and the largest value that a size can have, as far as sums and products of symbols tell; ``(0, None)`` otherwise."""
+        """The least and the largest value that a size can have, where it is a sum of products of symbols; else ``(0, None)``."""
         if isinstance(d, int):
             return d, d
         if not d.terms:
@@ -137,6 +139,6 @@ def _names_of(env: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for sym, places in sources.items():
         name = next((given[p.name] for p in places if p.name in given), "")
-        if name.isidentifier() and name not in found.values():
+        if name.isidentifier():
             found[str(sym)] = name
     return found

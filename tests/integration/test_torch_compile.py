@@ -1,0 +1,96 @@
+"""``torch.compile(backend="neuron")``: values and gradients equal to eager, state and sizes kept."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import neuron_ir
+from tests.integration.torch_models import BUILDERS, relative_error
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def compiled(module, **options):
+    return torch.compile(module, backend="neuron", fullgraph=True, **options)
+
+
+def gradients(module, loss):
+    module.zero_grad()
+    loss.backward()
+    return {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
+
+
+def test_inference_follows_parameters_changed_in_place() -> None:
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).eval()
+    fast, x = compiled(module), torch.randn(5, 8)
+    with torch.no_grad():
+        assert relative_error(fast(x), module(x)) < 1e-6
+        module[0].weight.mul_(2)
+        assert relative_error(fast(x), module(x)) < 1e-6
+
+
+def test_a_training_step_of_gpt2() -> None:
+    module, (ids,), _ = BUILDERS["gpt2"]()
+    fast = compiled(module)
+    got, want = (
+        nn.functional.cross_entropy(f(ids).logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()) for f in (fast, module)
+    )  # fmt: skip
+    assert relative_error(got.detach(), want.detach()) < 1e-6
+    ours, theirs = gradients(module, got), gradients(module, want)
+    assert ours.keys() == theirs.keys()
+    top = max(g.abs().max() for g in theirs.values())
+    for name, grad in theirs.items():  # the gradient of the keys' bias is 0 but for rounding: measure against the largest
+        assert (ours[name] - grad).abs().max() / top < 1e-5, name
+
+
+def test_batch_norm_in_training_writes_its_statistics() -> None:
+    eager = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 2, 2, stride=2, groups=2))
+    module = copy.deepcopy(eager)
+    fast, x = compiled(module), torch.randn(2, 3, 11, 9)
+    for _ in range(2):
+        got, want = fast(x), eager(x)
+        assert relative_error(got.detach(), want.detach()) < 1e-5
+    ours, theirs = gradients(module, got.square().sum()), gradients(eager, want.square().sum())
+    for name in theirs:
+        assert relative_error(ours[name], theirs[name]) < 1e-4 or name == "0.bias", name  # that gradient is 0 but for rounding
+    for (name, ours_), theirs_ in zip(module.named_buffers(), eager.buffers(), strict=True):
+        assert relative_error(ours_, theirs_) < 1e-6, name
+
+
+def test_symbolic_sizes() -> None:
+    def f(x):
+        return (x * 2).reshape(-1, 2).mean(0) + x.shape[0], x.shape[0] + 1
+
+    fast = torch.compile(f, backend="neuron", dynamic=True)
+    for n in (3, 4, 7):
+        x = torch.randn(n, 6, requires_grad=True)
+        (got, size), (want, _) = fast(x), f(x)
+        assert size == n + 1
+        torch.testing.assert_close(got, want)
+        (ours,) = torch.autograd.grad(got.sum(), x)
+        (theirs,) = torch.autograd.grad(want.sum(), x)
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_dropout_keeps_the_same_elements_forward_and_backward() -> None:
+    x = torch.ones(64, 64, requires_grad=True)
+    y = compiled(nn.Dropout(0.5).train())(x)
+    y.sum().backward()
+    assert torch.equal(y.detach(), x.grad) and set(x.grad.unique().tolist()) == {0.0, 2.0}
+
+
+def test_a_wrong_option_is_refused_by_name() -> None:
+    with pytest.raises(Exception, match=r"no option 'pases'.*did you mean 'passes'") as caught:
+        torch.compile(nn.Linear(2, 2), backend="neuron", options={"pases": ""})(torch.zeros(1, 2))
+    cause = caught.value
+    while not isinstance(cause, neuron_ir.IRError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    assert "did you mean" in str(cause)
