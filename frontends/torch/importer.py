@@ -72,7 +72,7 @@ def from_torch(
 
     >>> import torch, neuron_ir
     >>> print(neuron_ir.from_torch(torch.nn.Softmax(-1), (torch.zeros(2, 3),)).main)
-    func @main(%input: tensor<2x3xf32> {name = "input"}) -> (tensor<2x3xf32> {name = "softmax"}) {
+    func @main(%input: tensor<2x3xf32> {name = "input"}) -> tensor<2x3xf32> {name = "softmax"} {
       %softmax = neuron.softmax(%input) : tensor<2x3xf32>
       func.return(%softmax)
     }
