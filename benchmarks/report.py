@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Row", "interleaved", "report", "seconds"]
+__all__ = ["Row", "Times", "interleaved", "report", "seconds"]
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,21 @@ def seconds(run: Callable[[], Any], repeats: int = 3) -> float:
     return min(times)
 
 
-def interleaved(runs: Mapping[str, Callable[[], Any]], repeats: int, warmups: int = 2) -> dict[str, float]:
-    """The median time of each, run in turn, so that a busy moment of the machine meets all of them."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
+@dataclass(frozen=True)
+class Times:
+    """Medians in seconds: what the clock on the wall shows, and what the processors spent on this process, all threads together."""
+
+    wall: float
+    processor: float
+
+
+def interleaved(runs: Mapping[str, Callable[[], Any]], repeats: int, warmups: int = 2) -> dict[str, Times]:
+    """The median times of each, run in turn, so that a busy moment of the machine meets all of them."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for number in range(warmups + repeats):
         for name, run in runs.items():
-            start = time.perf_counter()
+            wall, processor = time.perf_counter(), time.process_time()
             run()
             if number >= warmups:
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken) for name, taken in times.items()}
+                taken[name].append((time.perf_counter() - wall, time.process_time() - processor))
+    return {name: Times(*map(statistics.median, zip(*times, strict=True))) for name, times in taken.items()}
