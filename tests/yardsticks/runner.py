@@ -34,6 +34,9 @@ OUTCOMES = {
 }
 
 
+_START = 300.0  # seconds for a worker to load the frameworks
+
+
 class Outcome(NamedTuple):
     """What became of one case."""
 
@@ -53,6 +56,7 @@ class _Worker:
         self.process.start()
         there.close()
         self.case = ""
+        self.is_ready = False
         self.started = time.monotonic()
 
     def give(self, case: str) -> None:
@@ -67,6 +71,9 @@ class _Worker:
 
 def _serve(module_name: str, connection: Connection) -> None:
     module = importlib.import_module(module_name)
+    if hasattr(module, "prepare"):
+        module.prepare()
+    connection.send(None)  # only from here on a case's time counts
     while True:
         try:
             case = connection.recv()
@@ -113,11 +120,16 @@ def _poll(worker: _Worker, ready: bool, timeout: float) -> Outcome | None:
     seconds = time.monotonic() - worker.started
     if ready:
         try:
-            outcome, detail = worker.connection.recv()
+            answer = worker.connection.recv()
         except EOFError:
             worker.process.join()
             return Outcome(worker.case, "crashed", f"exit code {worker.process.exitcode}", seconds)
-        return Outcome(worker.case, outcome, detail, seconds)
+        if answer is not None:
+            return Outcome(worker.case, *answer, seconds)
+        worker.is_ready, worker.started = True, time.monotonic()
+        return None
+    if not worker.is_ready:
+        timeout = max(timeout, _START)
     return Outcome(worker.case, "timeout", f"more than {timeout:.0f} s", seconds) if seconds > timeout else None
 
 
