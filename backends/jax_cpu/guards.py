@@ -155,31 +155,53 @@ def protect(function: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-def _walk(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[_Known]) -> list[_Known]:
-    """Evaluate a jaxpr equation by equation, with guards."""
+def _walk(
+    jaxpr: Any, consts: Sequence[Any], inputs: Sequence[_Known], wanted: Sequence[bool] = (), guarded: bool = True
+) -> list[_Known]:
+    """Evaluate a jaxpr equation by equation, with guards. Only the ``wanted`` results are valid, where there is a choice.
+
+    Equations that no result needs are left out: XLA's compiler ends the process on an unused reduction whose body calls a function.
+    """
     env: dict[Any, _Known] = dict(zip(jaxpr.invars, inputs, strict=True))
     env.update((v, _Known(c, "constant")) for v, c in zip(jaxpr.constvars, consts, strict=True))
 
     def read(atom: Any) -> _Known:
-        return _Known(atom.val, "constant") if isinstance(atom, Literal) else env[atom]
+        return _Known(atom.val, "constant") if isinstance(atom, Literal) else env.get(atom, _UNUSED)
 
-    for eqn in jaxpr.eqns:
+    live, needed = _live(jaxpr, wanted or [True] * len(jaxpr.outvars))
+    for eqn in live:
         operands = [read(a) for a in eqn.invars]
-        env.update(zip(eqn.outvars, _equation(eqn, operands), strict=True))
+        env.update(zip(eqn.outvars, _equation(eqn, operands, [v in needed for v in eqn.outvars], guarded), strict=True))
     return [read(v) for v in jaxpr.outvars]
 
 
-def _equation(eqn: Any, operands: list[_Known]) -> list[_Known]:
+_UNUSED = _Known(None)
+
+
+def _live(jaxpr: Any, wanted: Sequence[bool]) -> tuple[list[Any], set[Any]]:
+    """The equations that the wanted results and effects need, in order, and the variables that are read."""
+    needed = {v for v, w in zip(jaxpr.outvars, wanted, strict=True) if w and not isinstance(v, Literal)}
+    live = []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or not needed.isdisjoint(eqn.outvars):
+            live.append(eqn)
+            needed.update(v for v in eqn.invars if not isinstance(v, Literal))
+    return live[::-1], needed
+
+
+def _equation(eqn: Any, operands: list[_Known], wanted: Sequence[bool], guarded: bool) -> list[_Known]:
     name = eqn.primitive.name
     if name in _INLINED:
         body = eqn.params[_INLINED[name]]
         jaxpr, consts = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
-        return _walk(jaxpr, consts, operands)
+        return _walk(jaxpr, consts, operands, wanted, guarded)
+    if not guarded:
+        return [_Known(r) for r in bind_equation(eqn, [o.value for o in operands], eqn.params)]
     values = _guarded_operands(name, eqn, operands)
     repaired = _repair(name, eqn, values)
     if repaired is not None:
         return [_Known(repaired, name, tuple(operands))]
-    params = eqn.params if name in _SCALAR_BODIES else {k: _protect_bodies(v) for k, v in eqn.params.items()}
+    params = {k: _rewrite_bodies(v, name not in _SCALAR_BODIES) for k, v in eqn.params.items()}
     results = bind_equation(eqn, values, params)
     return [_Known(r, name, tuple(operands)) for r in results]
 
@@ -275,16 +297,25 @@ def _barrier(value: Any, shape: Sequence[int] | None = None) -> Any:
     return lax.optimization_barrier(array if shape is None else numpy.broadcast_to(array, shape))
 
 
-def _protect_bodies(param: Any) -> Any:
-    """A parameter of an equation with every jaxpr in it rewritten: bodies of loops and branches."""
+def _rewrite_bodies(param: Any, guarded: bool) -> Any:
+    """A parameter of an equation with every jaxpr in it rewritten: bodies of loops and branches with guards, others only where they
+    hold calls, which are put in place.
+    """
     import jax
 
     if isinstance(param, tuple) and any(isinstance(p, ClosedJaxpr) for p in param):
-        bodies = [_protect_bodies(p) for p in param]
+        bodies = [_rewrite_bodies(p, guarded) for p in param]
         return param._make(bodies) if hasattr(param, "_make") else tuple(bodies)
     if isinstance(param, ClosedJaxpr):
         if any(not hasattr(v.aval, "dtype") or not hasattr(v.aval, "shape") for v in param.jaxpr.invars):
             return param
-        shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in param.jaxpr.invars]
-        return jax.make_jaxpr(lambda *xs: [k.value for k in _walk(param.jaxpr, param.consts, [_Known(x) for x in xs])])(*shapes)
+        if not guarded and not any(e.primitive.name in _INLINED for e in param.jaxpr.eqns):
+            return param
+
+        def body(*xs: Any) -> list[Any]:
+            return [k.value for k in _walk(param.jaxpr, param.consts, [_Known(x) for x in xs], guarded=guarded)]
+
+        return jax.make_jaxpr(body)(
+            *(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in param.jaxpr.invars)
+        )
     return param

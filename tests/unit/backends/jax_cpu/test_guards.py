@@ -200,3 +200,27 @@ def test_random_keys_and_linear_solves_pass_through() -> None:
     a, b = np.array([[4.0, 1], [1, 3]]), np.array([1.0, 2])
     np.testing.assert_allclose(run(jnp.linalg.solve, a, b), np.linalg.solve(a, b), rtol=1e-12)
     np.testing.assert_allclose(run(jnp.linalg.cholesky, a), np.linalg.cholesky(a), rtol=1e-12)
+
+
+def _maximum(x):
+    return lax.reduce(x, x.dtype.type(-INF), lambda a, b: jnp.where((a > b) | (a != a), a, b), (0,))
+
+
+def test_an_unused_reduction_whose_body_calls_does_not_end_the_process() -> None:
+    def unused(x):
+        _maximum(x)
+        return x + 1
+
+    def unused_in_a_call(x):
+        return jax.jit(lambda v: (_maximum(v), v + 1))(x)[1]
+
+    for function in (unused, unused_in_a_call, lambda x: lax.fori_loop(0, 1, lambda i, v: unused(v), x)):
+        with jax.enable_x64(True):
+            jitted = jax.jit(protect(function), keep_unused=True)
+        same(np.asarray(jitted(f32(1, 2))), f32(2, 3))
+
+
+def test_calls_in_a_body_of_a_reduction_are_put_in_place() -> None:
+    (reduce,) = [e for e in jax.make_jaxpr(protect(_maximum))(f32(1, NAN, 2)).eqns if e.primitive.name == "reduce"]
+    assert not any(e.primitive.name == "jit" for e in reduce.params["jaxpr"].eqns)
+    same(run(_maximum, f32(1, NAN, 2)), np.float32(NAN))
