@@ -48,9 +48,31 @@ unary("log_ndtr", FLOAT, "The logarithm of the normal distribution function.", _
 unary("entr", FLOAT, "``-x * log(x)``; 0 at 0, -inf below.", _special("entr"), "special_entr.default")
 unary("sinc", FLOAT, "``sin(pi * x) / (pi * x)``; 1 at 0.", lambda j, x: j.np.sinc(x), "sinc.default")
 binary("polygamma", FLOAT, "The ``a``-th derivative of digamma at ``b``.", lambda j, a, b: j.lax.polygamma(a, b))
+_LOWEST = -(2.0**17)  # where the zeta function's terms are still added one by one
+
+
+def _zeta(j, a, b):
+    """JAX's formula holds for ``b > 0`` only: below, the first terms are added one by one until the rest begins there."""
+
+    def is_below(b):
+        return (b < 0) & (b > _LOWEST) & (b != j.np.floor(b))
+
+    def step(state):
+        total, b = state
+        below = is_below(b)
+        term = j.np.where(a % 2 != 0, j.np.sign(b), 1) * j.lax.pow(j.np.abs(b), -a)
+        return j.np.where(below, total + term, total), j.np.where(below, b + 1, b)
+
+    lost = (b < 0) & (b != j.np.floor(b)) & ((b <= _LOWEST) | (a != j.np.floor(a)))
+    total, b = j.lax.while_loop(lambda state: is_below(state[1]).any(), step, (j.np.zeros_like(a), b))
+    return j.np.where(lost, j.np.nan, total + j.lax.zeta(a, b)).astype(a.dtype)
+
+
 binary(
-    "zeta", FLOAT, "The Hurwitz zeta function: sum of ``(b + k)**-a``.", lambda j, a, b: j.lax.zeta(a, b), "special_zeta.default"
-)
+    "zeta", FLOAT,
+    "The Hurwitz zeta function: sum of ``(b + k)**-a``; for ``b < 0`` of whole ``a``, and NaN below -2**17.",
+    _zeta, "special_zeta.default",
+)  # fmt: skip
 binary("igamma", FLOAT, "The regularised lower incomplete gamma function.", lambda j, a, b: j.lax.igamma(a, b), "igamma.default")
 binary("igammac", FLOAT, "The regularised upper incomplete gamma function.", lambda j, a, b: j.lax.igammac(a, b), "igammac.default")
 

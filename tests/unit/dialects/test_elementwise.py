@@ -312,6 +312,16 @@ def test_special_functions_of_two():
     )
 
 
+def test_zeta_of_negative_numbers_adds_the_terms_before_zero():
+    """Oracle: the recurrence zeta(a, b) = b**-a + zeta(a, b + 1) down from positive b, where SciPy is right."""
+    a = np.array([2.0, 3.0, 2.0, 4.0])
+    b = np.array([-0.5, -7.3, -8.2, -1.001])
+    expected = [sum((y + k) ** -x for k in range(12)) + scipy.special.zeta(x, y + 12) for x, y in zip(a, b, strict=True)]
+    np.testing.assert_allclose(compute("neuron.zeta", a, b), expected, 1e-12)
+    odd = compute("neuron.zeta", np.array([2.5, 2.0]), np.array([-1.5, -200000.5]))
+    assert np.isnan(odd).all()
+
+
 def test_digamma():
     x = np.array([0.0, -0.0, 0.5, 1, -2.5, 10, math.inf, math.nan])
     np.testing.assert_allclose(compute("neuron.digamma", x, zero="inf"), torch.digamma(torch.from_numpy(x)).numpy(), 1e-12)
