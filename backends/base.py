@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import fail, nearest
 
-__all__ = ["Backend", "Program", "TARGETS", "compile"]
+__all__ = ["Backend", "Program", "TARGETS", "compile", "reference_values"]
 
 TARGETS = {"reference": "neuron_ir.backends.jax_cpu"}
+
+# Source program -> the module that tells what each of its operations gives; asked only where torch is already loaded.
+_CAPTURES = {"torch": "neuron_ir.frontends.torch.capture"}
 
 
 class Program(Protocol):
@@ -48,3 +53,14 @@ def compile(module: Module, target: str = "reference", **options: Any) -> Progra
     array([2., 4., 6.], dtype=float32)
     """
     return backend(target).compile_module(module, **options)
+
+
+def reference_values(reference: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reference gives for each named value: a torch program's operations, or a function's own mapping."""
+    capture = import_module(_CAPTURES["torch"]) if "torch" in sys.modules else None
+    if capture is not None and capture.is_torch_program(reference):
+        return dict(capture.node_values(reference, args, kwargs))
+    values = reference(*args, **kwargs)
+    if not isinstance(values, Mapping):
+        raise fail("input", f"a reference function gives a mapping from a value's name to an array, not a {type(values).__name__}")
+    return dict(values)

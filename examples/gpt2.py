@@ -14,12 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-warnings.filterwarnings("ignore", category=FutureWarning)
-
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
 
 import neuron_ir
 
@@ -37,10 +32,22 @@ def steady(run: Callable[[], Any], times: int) -> float:
     return statistics.median(timed(run)[1] for _ in range(times))
 
 
-def piece(module: neuron_ir.Module, scope: str, lines: int = 12) -> str:
-    """The first operations that one part of the model became."""
-    found = [op for op in module.walk() if getattr(op.loc, "scope", "").startswith(scope)]
-    return "\n".join(f"    {op!r}" for op in found[:lines])
+def gpt2(layers: int) -> torch.nn.Module:
+    """A GPT-2 with seeded random weights."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(n_layer=layers, use_cache=False)).eval()
+
+
+def first_attention(module: neuron_ir.Module) -> str:
+    """The lines of the text around the first attention."""
+    lines = module.text().splitlines()
+    at = next(i for i, line in enumerate(lines) if "neuron.attention(" in line)
+    return "\n".join(lines[max(at - 13, 0) : at + 5])
 
 
 def main() -> None:
@@ -51,8 +58,7 @@ def main() -> None:
     parser.add_argument("--passes", default="O1", help="pipeline of passes (default O1)")
     options = parser.parse_args()
 
-    torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(n_layer=options.layers, use_cache=False)).eval()
+    model = gpt2(options.layers)
     ids = torch.randint(0, model.config.vocab_size, (1, options.tokens))
     parameters = sum(p.numel() for p in model.parameters())
     print(f"GPT-2: {options.layers} layers, {parameters / 1e6:.0f} million parameters, {options.tokens} tokens, f32")
@@ -62,8 +68,8 @@ def main() -> None:
     before = sum(1 for _ in module.walk())
     _, pass_time = timed(lambda: neuron_ir.run_passes(module, options.passes))
     after = sum(1 for _ in module.walk())
-    print(f"\nThe first attention layer, of {after} operations ({before} before the passes {options.passes}):\n")
-    print(piece(module, "transformer.h.0.attn"))
+    print(f"\nThe first attention, a piece of {after} operations ({before} before the passes {options.passes}):\n")
+    print(first_attention(module))
 
     program, compile_time = timed(lambda: neuron_ir.compile(module))
     logits, first_time = timed(lambda: program(ids))

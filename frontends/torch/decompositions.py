@@ -14,8 +14,8 @@ from typing import Any
 from neuron_ir.frontends.torch import _compat
 
 # Composites with an op of their own in the IR. torch's decomposition of the CPU's attention gives the weights where the operation
-# gives the logarithm of their sum, which the gradient then takes for it: it must never be used. Batch norm is not here: `aten.batch_norm` writes its
-# running statistics behind a schema that says it does not, so it must become the functional form.
+# gives the logarithm of their sum, which the gradient then takes for it: it must never be used. Batch norm is not here:
+# `aten.batch_norm` writes its running statistics behind a schema that says it does not, so it must become the functional form.
 COMPOSITES = frozenset(
     """
     aten.softmax.int aten.log_softmax.int aten._safe_softmax.default aten.logsumexp.default

@@ -1,8 +1,8 @@
 """Whole models: torch -> IR -> text -> parse -> reference accelerator, equal to torch.
 
-Tolerances are parts of the largest value: 1e-5 in f32. In bf16 and f16 every product is rounded to 8 and 11 bits, in another order than
-torch's; what is asserted is that the error against a float64 run of the same (rounded) weights is at most twice torch's own, plus one unit
-in the last place.
+Tolerances are parts of the largest value: 1e-5 in f32. In bf16 and f16 every product is rounded to 8 and 11 bits, in another order
+than torch's; what is asserted is that the error against a float64 run of the same (rounded) weights is at most twice torch's own,
+plus one unit in the last place.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def test_nested_inputs_by_place_and_by_dotted_name() -> None:
     torch.testing.assert_close(p(cache, pair), want)
     torch.testing.assert_close(p(cache=cache, pair=pair), want)
     torch.testing.assert_close(p(*cache["keys"], **{"pair.0": pair[0], "pair.1": pair[1]}), want)
-    with pytest.raises(neuron_ir.IRError, match="did you mean 'pair.1'"):
+    with pytest.raises(neuron_ir.IRError, match=r"did you mean 'pair\.1'"):
         p(*cache["keys"], **{"pair.0": pair[0], "pair.2": pair[1]})
 
 

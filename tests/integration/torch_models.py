@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 from torch import nn
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported, which the builders do
 
 Built = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 
@@ -184,7 +185,7 @@ class ResNet18(nn.Module):
         self.stages = nn.Sequential(
             *[
                 nn.Sequential(ResidualBlock(a, b, 1 if i == 0 else 2), ResidualBlock(b, b, 1))
-                for i, (a, b) in enumerate(zip(widths, widths[1:], strict=False))
+                for i, (a, b) in enumerate(pairwise(widths))
             ]
         )
         self.pool = nn.AdaptiveAvgPool2d((1, 1))

@@ -10,8 +10,8 @@ from neuron_ir.types import TensorType
 
 
 @lowers(
-    "to.dtype", "to.device", "to.other", "to.dtype_layout", "_to_copy.default", "type_as.default", "to.prim_Device", "to.prim_dtype",
-    "prims.convert_element_type.default",
+    "to.dtype", "to.device", "to.other", "to.dtype_layout", "_to_copy.default", "type_as.default",
+    "to.prim_Device", "to.prim_dtype", "prims.convert_element_type.default",
 )  # fmt: skip
 def to(c: Context, x: Value, *_args: Any, **options: Any) -> Value:
     check_layout(c, options.get("layout"))

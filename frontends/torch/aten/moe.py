@@ -24,7 +24,7 @@ def grouped_mm(
 
 @lowers("transformers.grouped_mm_fallback_backward.default")
 def grouped_mm_backward(c: Context, x: Value, weight: Value, offsets: Value, grad: Value) -> tuple[Value, Value]:
-    """``y = x[rows of group g] @ weight[g]``: grad_x is the same product with the weights transposed, grad_weight cuts the depth."""
+    """``y = x[rows of group g] @ weight[g]``: grad_x is that product with transposed weights, grad_weight cuts the depth."""
     ends = c.cast(offsets, I32)
     swapped = c.b.transpose(weight, permutation=(0, 2, 1))
     grad_x = c.b.grouped_matmul(grad, swapped, ends, dtype=c.outs[0].dtype)
@@ -34,7 +34,7 @@ def grouped_mm_backward(c: Context, x: Value, weight: Value, offsets: Value, gra
 
 @lowers("histc.default")
 def histc(c: Context, x: Value, bins: int = 100, min: Any = 0, max: Any = 0) -> Value:
-    """torch's bin: ``int((x - min) * bins / (max - min))`` in the element type; the last bin holds ``max`` too, the rest does not count."""
+    """torch's bin: ``int((x - min) * bins / (max - min))`` in the element type; the last one holds ``max`` too."""
     if min >= max:
         raise c.unsupported("bounds that are taken from the data (min = max)")
     if not x.dtype.is_float:

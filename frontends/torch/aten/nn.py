@@ -63,7 +63,7 @@ def prelu(c: Context, x: Value, weight: Value) -> Value:
 
 @lowers("softmax.int", "_softmax.default")
 def softmax(c: Context, x: Value, dim: int, dtype: Any = None) -> Value:
-    """``_softmax`` has a flag (half to float) where ``softmax`` has a dtype: either way the result's type tells what to compute in."""
+    """``_softmax`` has a flag where ``softmax`` has a dtype: either way the result's type tells what to compute in."""
     return c.b.softmax(c.cast(x, c.out.dtype), axis=_axis(x, dim))
 
 

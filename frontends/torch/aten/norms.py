@@ -37,7 +37,8 @@ def rms_norm(c: Context, x: Value, shape: Sequence[Any], weight: Value | None = 
 
 @lowers("group_norm.default")
 def group_norm(
-    c: Context, x: Value, groups: int, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5, _cudnn: bool = True
+    c: Context, x: Value, groups: int, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5,
+    _cudnn: bool = True,
 ) -> Value:  # fmt: skip
     return c.b.group_norm(x, weight, bias, groups=groups, eps=float(eps))
 
