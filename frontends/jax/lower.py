@@ -86,7 +86,7 @@ def lower(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Lowered:
     _compat.check()
     _compat.hide_frames(__file__)
     rules.register()
-    jitted = function
+    jitted: Any = function
     if not hasattr(function, "trace"):
         _check_arguments(args, kwargs)
         jitted = jax.jit(function, keep_unused=True)
@@ -199,7 +199,7 @@ def _captured(traced: Any, function: Any) -> tuple[Constant, ...]:
     arrays: dict[int, np.ndarray] = {}
     for closed in _closed_jaxprs(traced.jaxpr):
         for value in closed.consts:
-            if isinstance(value, (np.ndarray, jax.Array)) and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+            if isinstance(value, (np.ndarray, jax.Array)) and not jax.numpy.issubdtype(value.dtype, jax.dtypes.extended):
                 if value.nbytes >= WEIGHT_BYTES:
                     arrays[id(value)] = np.asarray(value)
     if not arrays:
@@ -210,7 +210,7 @@ def _captured(traced: Any, function: Any) -> tuple[Constant, ...]:
 
 def _closed_jaxprs(closed: Any) -> Iterator[Any]:
     """``closed`` and every closed jaxpr inside its equations, each once."""
-    seen: set[int] = set()
+    seen: set[Any] = set()
     stack = [closed]
     while stack:
         item = stack.pop()
@@ -240,7 +240,8 @@ def _variable_names(function: Any, wanted: Mapping[int, int]) -> dict[int, str]:
     """
     names: dict[int, str] = {}
     places = {address: key for key, address in wanted.items()}
-    queue, seen = [function], set()
+    queue: list[Any] = [function]
+    seen: set[Any] = set()
     while queue and len(seen) < _CAPTURE_FUNCTIONS and len(names) < len(wanted):
         current = inspect.unwrap(queue.pop(0))
         current = getattr(current, "__func__", current)

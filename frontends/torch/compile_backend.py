@@ -101,7 +101,8 @@ class _Runner:
 
 def _described(graph: torch.fx.GraphModule) -> FunctionalProgram:
     """A functional graph with all its placeholders as inputs."""
-    inputs, ranges = [], {}
+    inputs: list[ProgramInput] = []
+    ranges: dict[Any, Any] = {}
     for node in (n for n in graph.graph.nodes if n.op == "placeholder"):
         value = node.meta.get("val")
         env = getattr(getattr(value, "fake_mode", None), "shape_env", None) or getattr(

@@ -175,6 +175,13 @@ class Context:
         over = self.out.shape if shape is None else shape
         return [self.scalar(v, wanted, over) for v in operands]
 
+    def sizes(self, x: Value) -> list[int]:
+        """The shape of ``x`` as numbers; refused by name where a size is symbolic."""
+        sizes = [d for d in x.shape if isinstance(d, int)]
+        if len(sizes) != len(x.shape):
+            raise self.unsupported(f"a tensor of symbolic sizes, {x.type}")
+        return sizes
+
     def size_as_value(self, d: DimLike) -> Value:
         """A size as an i64 tensor of rank 0."""
         return self.b.dim_size(size=d) if isinstance(d, Dim) else self.b.const(d, I64)

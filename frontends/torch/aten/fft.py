@@ -25,7 +25,7 @@ def _transformed(c: Context, x: Value, axes: Sequence[int], kind: str, lengths: 
 def _complex_transform(c: Context, x: Value, axes: Sequence[int], kind: str) -> Value:
     for i in range(0, len(axes), _MOST):
         some = axes[i : i + _MOST]
-        x = _transformed(c, x, some, kind, [x.shape[a] for a in some])
+        x = _transformed(c, x, some, kind, [c.sizes(x)[a] for a in some])
     return x
 
 
@@ -51,18 +51,18 @@ def complex_to_complex(c: Context, x: Value, dims: Sequence[int], normalization:
     if not axes:
         return x
     y = _complex_transform(c, x, axes, "FFT" if forward else "IFFT")
-    return _normalised(c, y, normalization, _count(c, [x.shape[a] for a in axes]), not forward)
+    return _normalised(c, y, normalization, _count(c, [c.sizes(x)[a] for a in axes]), not forward)
 
 
 @lowers("_fft_r2c.default")
 def real_to_complex(c: Context, x: Value, dims: Sequence[int], normalization: int, onesided: bool) -> Value:
     axes = [axis_of(d, len(x.shape)) for d in dims]
-    count = _count(c, [x.shape[a] for a in axes])
+    count = _count(c, [c.sizes(x)[a] for a in axes])
     if not onesided:
         wide = c.cast(x, c.out.dtype)
         return _normalised(c, _complex_transform(c, wide, axes, "FFT"), normalization, count, False)
     first = axes[-_MOST:]
-    y = _transformed(c, x, first, "RFFT", [x.shape[a] for a in first])
+    y = _transformed(c, x, first, "RFFT", [c.sizes(x)[a] for a in first])
     return _normalised(c, _complex_transform(c, y, axes[:-_MOST], "FFT"), normalization, count, False)
 
 
@@ -73,4 +73,4 @@ def complex_to_real(c: Context, x: Value, dims: Sequence[int], normalization: in
     needed, last = last_dim_size // 2 + 1, axes[-1]
     y = section(c, y, last, 0, needed)
     y = _transformed(c, y, axes[-1:], "IRFFT", [last_dim_size])
-    return _normalised(c, y, normalization, _count(c, [x.shape[a] for a in axes[:-1]] + [last_dim_size]), True)
+    return _normalised(c, y, normalization, _count(c, [c.sizes(x)[a] for a in axes[:-1]] + [last_dim_size]), True)

@@ -302,14 +302,12 @@ def nonzero_static(c: Context, x: Value, *, size: int, fill_value: int = -1) -> 
     """Coordinates of the elements that are not 0, in order, cut or filled up to ``size`` rows."""
     if not x.shape:
         return c.scalar(0, I64, c.out.shape)
-    if not x.type.is_static:
-        raise c.unsupported("symbolic sizes")
     mask = c.cast(flat(c, x), BOOL)
-    count = mask.shape[0]
+    (count,) = c.sizes(mask)
     kept = min(size, count)
     first = section(c, c.b.argsort(c.b.not_(mask), dimension=0), 0, 0, kept)
     found = c.b.take(mask, first, axis=0, policy="clamp")
-    columns = []
+    columns: list[Value] = []
     for dims in itertools.accumulate(reversed(x.shape[1:] + (1,)), lambda a, b: a * b):
         columns.insert(0, c.b.divide(first, c.scalar(dims, I64, first.shape)))
     parts = []

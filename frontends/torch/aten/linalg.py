@@ -131,7 +131,7 @@ def _lu(c: Context, x: Value, pivot: bool = True) -> tuple[Value, Value, Value]:
     if not pivot:
         raise c.unsupported("pivot = False")
     if _is_empty(x):
-        k = min(x.shape[-2:])
+        k = min(c.sizes(x)[-2:])
         return x, c.scalar(1, I32, (*x.shape[:-2], k)), c.b.iota(iota_dimension=len(x.shape) - 2, out=TensorType(x.shape[:-1], I32))
     packed, pivots, permutation = c.b.lu(x)
     return packed, c.b.add(pivots, c.scalar(1, I32, pivots.shape)), permutation
@@ -139,7 +139,7 @@ def _lu(c: Context, x: Value, pivot: bool = True) -> tuple[Value, Value, Value]:
 
 def _singular(c: Context, packed: Value) -> Value:
     """The place (from 1) of the first zero on the diagonal of U, 0 where there is none."""
-    k = min(packed.shape[-2:])
+    k = min(c.sizes(packed)[-2:])
     zero = Expr(c.b, diagonal(c, packed)).compare("EQ", 0)
     if k == 0:
         return c.scalar(0, I32, packed.shape[:-2])
@@ -151,14 +151,14 @@ def _singular(c: Context, packed: Value) -> Value:
 
 def diagonal(c: Context, x: Value) -> Value:
     """The main diagonals of the last two dims."""
-    n, k = len(x.shape), min(x.shape[-2:])
+    n, k = len(x.shape), min(c.sizes(x)[-2:])
     places = c.b.iota(iota_dimension=0, out=TensorType((k,), I64))
     return c.b.index(x, places, places, dims=(n - 2, n - 1), policy="clamp")
 
 
 def permutation_of(c: Context, pivots: Value, m: int) -> Value:
     """The permutation of ``m`` rows that exchanging row i with row ``pivots[i] - 1``, one after another, gives (i64)."""
-    *batch, k = pivots.shape
+    *batch, k = c.sizes(pivots)
     rows = c.b.iota(iota_dimension=len(batch), out=TensorType((*batch, m), I64))
     axis = len(batch)
     for i in range(k):
@@ -183,7 +183,7 @@ def permutation_matrix(c: Context, rows: Value, like: Value) -> Value:
 
 
 def _unpacked(c: Context, packed: Value) -> tuple[Value, Value]:
-    *_, m, n = packed.shape
+    *_, m, n = c.sizes(packed)
     k, rank = min(m, n), len(packed.shape)
     below = section(c, packed, rank - 1, 0, k)
     lower = triangle(c, below, False, -1)
@@ -204,7 +204,7 @@ def lu_unpack(
 ) -> tuple[Value, ...]:  # fmt: skip
     p, lower, upper = (c.scalar(0, t.dtype, t.shape) for t in c.outs)
     if unpack_pivots:
-        p = permutation_matrix(c, permutation_of(c, pivots, packed.shape[-2]), packed)
+        p = permutation_matrix(c, permutation_of(c, pivots, c.sizes(packed)[-2]), packed)
     if unpack_data:
         lower, upper = _unpacked(c, packed)
     return p, lower, upper
@@ -212,7 +212,7 @@ def lu_unpack(
 
 @lowers("linalg_lu_solve.default")
 def lu_solve(c: Context, packed: Value, pivots: Value, b: Value, *, left: bool = True, adjoint: bool = False) -> Value:
-    return solve_packed(c, packed, permutation_of(c, pivots, packed.shape[-2]), b, left, adjoint)
+    return solve_packed(c, packed, permutation_of(c, pivots, c.sizes(packed)[-2]), b, left, adjoint)
 
 
 def solve_packed(c: Context, packed: Value, rows: Value, b: Value, left: bool, turned: bool) -> Value:
@@ -365,7 +365,7 @@ def pseudo_inverse(
     real = s.dtype
     low = Expr(c.b, _threshold(c, atol, 0.0, largest.value))
     eps = 2.0**-52 if real.bits == 64 else 2.0**-23
-    default = eps * max(x.shape[-2:]) if atol is None else 0.0
+    default = eps * max(c.sizes(x)[-2:]) if atol is None else 0.0
     relative = Expr(c.b, _threshold(c, rtol, default, largest.value))
     cut = low.maximum(relative * largest)
     inverted = s.abs().compare("GT", cut.broadcast(s.shape)).where(s.unary("reciprocal"), 0.0)

@@ -100,7 +100,7 @@ def flash_attention_backward(
         raise c.unsupported(f"dropout_p = {dropout_p}; dropout inside attention has no rule")
     if q.shape[-3] != k.shape[-3]:
         raise c.unsupported(f"{q.shape[-3]} heads that share {k.shape[-3]} of keys")
-    b, wide, factor = c.b, lse.dtype, float(scale) if scale is not None else 1 / math.sqrt(q.shape[-1])
+    b, wide, factor = c.b, lse.dtype, float(scale) if scale is not None else 1 / math.sqrt(c.sizes(q)[-1])
     grad, q_, k_, v_, y = (c.cast(t, wide) for t in (grad, q, k, v, y))
     scores = b.matmul(q_, k_, transpose_b=True)
     scores = b.multiply(scores, c.scalar(factor, wide, scores.shape))

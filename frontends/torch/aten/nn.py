@@ -34,7 +34,7 @@ _ACTIVATIONS = {
 def _activation(op_name: str, names: list[str]) -> Any:
     def rule(c: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
         fields = dict(zip(names, args, strict=False)) | {("slope" if k == "negative_slope" else k): v for k, v in kwargs.items()}
-        floats = {k: v if isinstance(v, str) or k == "axis" else float(v) for k, v in fields.items()}
+        floats: dict[str, Any] = {k: v if isinstance(v, str) or k == "axis" else float(v) for k, v in fields.items()}
         return c.b.make(f"neuron.{op_name}", x, **floats)
 
     return rule

@@ -148,7 +148,8 @@ def at(x: Value, axis: int, index: Any) -> DimLike:
     "split_copy.Tensor", "hsplit.int", "vsplit.int",
 )  # fmt: skip
 def split(c: Context, x: Value, _sizes: Any, dim: int = 0) -> tuple[Value, ...]:
-    axis, start, parts = axis_of(dim, len(x.shape)), 0, []
+    axis, parts = axis_of(dim, len(x.shape)), []
+    start: DimLike = 0
     for type in c.outs:
         parts.append(section(c, x, axis, start, start + type.shape[axis]))
         start = start + type.shape[axis]
