@@ -314,6 +314,8 @@ def test_special_functions_of_two():
 
 def test_zeta_of_negative_numbers_adds_the_terms_before_zero():
     """Oracle: the recurrence zeta(a, b) = b**-a + zeta(a, b + 1) down from positive b, where SciPy is right."""
+    import scipy.special
+
     a = np.array([2.0, 3.0, 2.0, 4.0])
     b = np.array([-0.5, -7.3, -8.2, -1.001])
     expected = [sum((y + k) ** -x for k in range(12)) + scipy.special.zeta(x, y + 12) for x, y in zip(a, b, strict=True)]
