@@ -69,7 +69,8 @@ def _approx_top_k(
         )
         length = jax.eval_shape(abstract, operand)[0].shape[axis]
     if is_max_k:
-        return tuple(lax.top_k(operand, length, axis=axis))
+        values, order = lax.top_k(operand, length, axis=axis)
+        return values, order
     index = lax.broadcasted_iota(jnp.int32, operand.shape, axis)
     values, order = lax.sort((operand, index), dimension=axis, num_keys=1)
     return lax.slice_in_dim(values, 0, length, axis=axis), lax.slice_in_dim(order, 0, length, axis=axis)
@@ -166,7 +167,7 @@ def _debug_print(
 @cache
 def register() -> None:
     """Register all rules once. Other platforms' rules, and JAX's defaults, stay as they are."""
-    traced = {
+    traced: dict[str, Callable[..., Any]] = {
         "eigh_p": _eigh,
         "svd_p": _svd,
         "geqrf_p": linalg.geqrf,

@@ -26,7 +26,7 @@ def rewrite_private_writes(graph: torch.fx.Graph) -> None:
             continue
         functional = _functional_form(target)
         written = node.args[0] if node.args else None
-        if functional is None or not _is_private(written, node) or not _same_result(functional, node, written):
+        if functional is None or written is None or not _is_private(written, node) or not _same_result(functional, node, written):
             continue
         node.target = functional
         written.replace_all_uses_with(node, delete_user_cb=lambda user, n=node: order[user] > order[n])

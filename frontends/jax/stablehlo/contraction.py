@@ -108,7 +108,7 @@ def _unless_all(values: tuple[int, ...], plain: int) -> tuple[int, ...]:
 def _spelling(n: int, letters: str, first: int, second: int, spatial: Any) -> str:
     """The order of dims as ``bf01``; empty where it is the usual one."""
     text = [""] * (n + 2)
-    text[first], text[second] = letters
+    text[first], text[second] = letters[0], letters[1]
     for i, d in enumerate(spatial):
         text[d] = str(i)
     spelled = "".join(text)

@@ -129,7 +129,8 @@ def write_out(b: Any, sizes: Sizes) -> Value:
     """Sizes as a value: a constant, or ``dim_size`` of each."""
     element = sizes.type.dtype
     if all(isinstance(v, int) for v in sizes.values):
-        return b.const(np.array(sizes.values).reshape(sizes.type.shape), element)  # type: ignore[no-any-return]
+        shape: Any = sizes.type.shape
+        return b.const(np.array(sizes.values).reshape(shape), element)  # type: ignore[no-any-return]
     scalars = []
     for v in sizes.values:
         scalar = b.const(v, element) if isinstance(v, int) else b.dim_size(size=v)
