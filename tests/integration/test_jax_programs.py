@@ -307,6 +307,12 @@ def test_sign_keeps_nan_and_integer_division_truncates_or_floors_as_written() ->
     assert folded[0] == ((1 // 2) // 2) // -3
 
 
+def test_top_k_orders_nans_by_sign_and_zeros_apart() -> None:
+    x = np.float32([np.inf, np.nan, -np.nan, -np.inf, -0.0, 0.0])
+    for dtype in (np.float32, jnp.bfloat16):
+        assert run(lambda x: lax.top_k(x, 6), x.astype(dtype))[1].tolist() == [1, 0, 5, 4, 3, 2]
+
+
 def test_each_of_two_slices_clamps_its_own_start() -> None:
     buffer = np.arange(10, dtype=np.int32)
 

@@ -12,6 +12,7 @@ from neuron_ir.frontends.jax import callbacks
 from neuron_ir.frontends.jax._compat import ir
 from neuron_ir.frontends.jax.stablehlo.dynamic import numbers_of, sizes_of
 from neuron_ir.frontends.jax.stablehlo.elementwise import same
+from neuron_ir.frontends.jax.stablehlo.movement import top_k
 from neuron_ir.frontends.jax.stablehlo.reduction import Window, reduce_window
 from neuron_ir.frontends.jax.stablehlo.rule import Translator, rule, unsupported
 from neuron_ir.frontends.jax.stablehlo.sizes import known
@@ -99,17 +100,17 @@ def _sharding(c: Translator, op: Any, x: Any) -> Any:
     return c.b.custom_call(x, call_target_name="Sharding", backend_config=sharding, out=[x.type])
 
 
-@named("mhlo.topk", "chlo.top_k")
-def _topk(c: Translator, op: Any, x: Any, *_: Any) -> Any:
-    x = c.value_of(x)
-    values = c.out(op, None, 0)
-    k = values.shape[-1]
-    largest = not (
-        "mhlo.attributes" in op.attributes
-        and "largest" in (a := ir.DictAttr(op.attributes["mhlo.attributes"]))
-        and not a["largest"].value
-    )
-    return c.b.top_k(x, k=k, axis=-1, largest=largest, out=[values, c.out(op, None, 1)])
+@named("mhlo.topk")
+def _topk(c: Translator, op: Any, x: Any) -> Any:
+    fields = ir.DictAttr(op.attributes["mhlo.attributes"]) if "mhlo.attributes" in op.attributes else {}
+    largest = not ("largest" in fields and not fields["largest"].value)
+    return top_k(c, op, c.value_of(x), int(op.results[0].type.shape[-1]), largest)
+
+
+@named("stablehlo.dynamic_top_k")
+def _dynamic_top_k(c: Translator, op: Any, x: Any, k: Any) -> Any:
+    (number,) = numbers_of(op, k, "number of elements")
+    return top_k(c, op, c.value_of(x), number)
 
 
 @named("stablehlo.dynamic_rng_bit_generator")

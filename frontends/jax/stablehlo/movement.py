@@ -90,9 +90,14 @@ def _sort(c: Translator, op: Any, *inputs: Any) -> Any:
 
 @rule("chlo.top_k")
 def _top_k(c: Translator, op: Any, x: Any) -> Any:
-    k = c.value(op, "k")
+    return top_k(c, op, x, c.value(op, "k"))
+
+
+def top_k(c: Translator, op: Any, x: Any, k: int, largest: bool = True) -> Any:
+    """The ``k`` best along the last dim, in XLA's order of floats."""
     shape = (*x.shape[:-1], k)
-    return c.b.top_k(x, k=k, axis=-1, out=[c.out(op, shape, 0), c.out(op, shape, 1)])
+    outs = [c.out(op, shape, 0), c.out(op, shape, 1)]
+    return c.b.top_k(x, k=k, axis=-1, largest=largest, total_order=x.dtype.is_float, out=outs)
 
 
 @rule("stablehlo.map")

@@ -266,8 +266,9 @@ class Argsort(Op):
 class TopK(Op):
     """The ``k`` largest (or smallest) elements along ``axis``, best first, and their indices; of equals the first comes first.
 
-    NaN counts as larger than everything, -0 equals 0. ``sorted`` says whether the order matters; it is kept either way. The integer
-    type of the indices may be chosen (default i64).
+    NaN counts as larger than everything, -0 equals 0; with ``total_order`` (JAX) floats compare by IEEE 754's total order instead:
+    -NaN below -inf, -0 below 0, NaN above inf. ``sorted`` says whether the order matters; it is kept either way. The integer type
+    of the indices may be chosen (default i64).
     """
 
     x = operand(REAL | BOOL)
@@ -275,6 +276,7 @@ class TopK(Op):
     axis = attr(int, -1)
     largest = attr(bool, True)
     sorted = attr(bool, True)
+    total_order = attr(bool, False)
 
     def infer(self):
         type = self.x.type
@@ -291,12 +293,13 @@ class TopK(Op):
         if self.results[0].dtype is not self.x.dtype:
             raise self.error("type", f"the values are of the operand's {self.x.dtype}, not {self.results[0].dtype}")
 
-    def jax(j, x, *, k, axis, largest, sorted, out):
+    def jax(j, x, *, k, axis, largest, sorted, total_order, out):
         last = j.np.moveaxis(x, axis, -1)
-        if j.np.issubdtype(x.dtype, j.np.floating) and x.dtype.itemsize <= 4:
-            indices = _top_floats(j, last.astype(j.np.float32), k, largest)
+        if j.np.issubdtype(x.dtype, j.np.floating) and x.dtype.itemsize <= 4 and (largest or not total_order):
+            wide = last.astype(j.np.float32)
+            indices = j.lax.top_k(wide, k)[1] if total_order else _top_floats(j, wide, k, largest)
         else:
-            key = order_key(j, last, largest, False)
+            key = order_key(j, last, largest, total_order)
             indices = j.lax.sort([key, j.lax.broadcasted_iota(j.np.int64, last.shape, last.ndim - 1)], is_stable=True, num_keys=1)[
                 1
             ]
