@@ -17,10 +17,10 @@ __all__ = ["Signature"]
 
 
 class Slot(NamedTuple):
-    """One thing that the caller gives: an argument of the program by index, or (``index`` is ``None``) a value built into it."""
+    """One thing that the caller gives: an argument of the program by index, or (``argument`` is ``None``) a value built into it."""
 
     name: str
-    index: int | None
+    argument: int | None
     value: Any
 
 
@@ -78,9 +78,19 @@ class Signature:
         )
 
     def name(self, index: int) -> str:
-        """An argument's name for the caller."""
-        attrs = self.func.arg_attrs[index]
-        return str(attrs.get("name") or attrs.get("weight") or self.func.args[index].name or f"arg{index}")
+        """An argument's name for the caller; no two arguments have the same."""
+        return self._names[index]
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        names: dict[str, int] = {}
+        for index in (*self.inputs, *self.state, *self.weights):  # inputs first: theirs are the names that a caller writes
+            attrs = self.func.arg_attrs[index]
+            name = str(attrs.get("name") or attrs.get("weight") or self.func.args[index].name or f"arg{index}")
+            while name in names:
+                name += f"_{index}"
+            names[name] = index
+        return {index: name for name, index in names.items()}
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -105,7 +115,7 @@ class Signature:
         """
         slots = self.slots
         leaves = [leaf for arg in args for _, leaf in _leaves("", arg)]
-        tensors = [s for s in slots if s.index is not None]
+        tensors = [s for s in slots if s.argument is not None]
         whole = len(leaves) > len(tensors) or any(v is None or isinstance(v, str) for v in leaves)
         taken = slots if whole else tensors
         if len(leaves) > len(taken):
@@ -123,7 +133,7 @@ class Signature:
         if missing:
             raise self._refused(f"input(s) {', '.join(missing)} missing", ":")
         for slot in slots:
-            if slot.index is None and slot.name in given and not _same(given[slot.name], slot.value):
+            if slot.argument is None and slot.name in given and not _same(given[slot.name], slot.value):
                 told = f"input {slot.name!r} is {given[slot.name]!r}, but the program was made for {slot.value!r}"
                 raise self._refused(told, ":")
         return [given[s.name] for s in tensors]

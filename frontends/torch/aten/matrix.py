@@ -121,6 +121,13 @@ def flash_attention_backward(
     return c.cast(dq, q.dtype), c.cast(dk, k.dtype), c.cast(dv, v.dtype)
 
 
+def _width(c: Context, q: Value) -> int:
+    width = q.shape[-1]
+    if not isinstance(width, int):
+        raise c.unsupported(f"the symbolic width {width}")
+    return width
+
+
 def _added(c: Context, mask: Value, wide: Any) -> Value:
     """A mask as what is added to the scores."""
     if mask.dtype is BOOL:
