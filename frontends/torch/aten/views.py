@@ -145,7 +145,7 @@ def at(x: Value, axis: int, index: Any) -> DimLike:
 @lowers(
     "split.Tensor", "split.sizes", "split_with_sizes.default", "chunk.default", "tensor_split.sections", "tensor_split.indices",
     "unsafe_split.Tensor", "unsafe_split_with_sizes.default", "unsafe_chunk.default", "split_with_sizes_copy.default",
-    "split_copy.Tensor", "hsplit.int", "vsplit.int",
+    "split_copy.Tensor",
 )  # fmt: skip
 def split(c: Context, x: Value, _sizes: Any, dim: int = 0) -> tuple[Value, ...]:
     axis, parts = axis_of(dim, len(x.shape)), []
