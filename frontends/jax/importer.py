@@ -14,7 +14,8 @@ from neuron_ir.attrs import Dense, Resource
 from neuron_ir.builder import Builder
 from neuron_ir.core import Block, Func, Module, Value, bulk
 from neuron_ir.diagnostics import Diagnostic, IRError, fail
-from neuron_ir.dims import UNKNOWN, DimLike, symbol
+from neuron_ir.dims import UNKNOWN, Dim, DimLike, Range, symbol
+from neuron_ir.dims import evaluate as evaluate_size
 from neuron_ir.dtypes import DType, dtype_of_numpy
 from neuron_ir.frontends.jax._compat import ir
 from neuron_ir.frontends.jax.dense import constant_array
@@ -71,6 +72,10 @@ class Importer(Translator):
         self.symbolic = False
         self.digests: dict[tuple[Any, ...], str] = {}
         self.written: dict[Value, Sizes] = {}
+        self.settled: dict[str, DimLike] = {}  # symbols that are another size
+        self.ranges: dict[str, Range] = {}
+        self.learned = False
+        self.body: Block | None = None
         self.b: Any = None
 
     # --- functions ----------------------------------------------------------------------------------------------------
@@ -81,7 +86,13 @@ class Importer(Translator):
         if not names:
             raise fail("unsupported", "the module has no function")
         for name in ["main"] if "main" in self.functions else names:
-            self.module.add(self.entry(name, self.functions[name]))
+            func = self.entry(name, self.functions[name])
+            while self.learned:  # what the program checks of its sizes is known from the start the next time
+                self.learned = False
+                self.refusals.clear()
+                func = self.entry(name, self.functions[name])
+            self.module.add(func)
+            self.settled, self.ranges = {}, {}
         if self.refusals:
             raise IRError(list(self.refusals)[:_MAX_REFUSALS])
         return self.module
@@ -89,6 +100,7 @@ class Importer(Translator):
     def entry(self, name: str, op: Any) -> Func:
         """A function of the module, with its own copy of what it calls."""
         func = Func(name, loc=self.locations(op.location))
+        self.body = func.body
         self.b = Builder(func.body)
         block = op.regions[0].blocks[0]
         lowered = self.lowered if name == "main" else None
@@ -122,20 +134,52 @@ class Importer(Translator):
                 self.env[mlir] = value
 
     def plain_arguments(self, func: Func, arguments: Sequence[Any], attrs: Sequence[Any]) -> None:
-        """Arguments by number; each unknown size becomes a symbol of its own."""
+        """Arguments by number; each unknown size becomes a symbol of its own, unless the program says what it equals."""
+        count = 0
         for i, (mlir, extra) in enumerate(zip(arguments, attrs, strict=True)):
             type = self.types(mlir.type)
             shape = list(type.shape)
             for axis, d in enumerate(shape):
                 if d is UNKNOWN:
-                    size = f"d{len(func.dims)}"
-                    func.dims[size] = (0, _bound(mlir.type, axis))
-                    shape[axis] = symbol(size)
+                    shape[axis] = self.unknown_size(func, f"d{count}", _bound(mlir.type, axis))
+                    count += 1
             name = _text(extra, "jax.arg_info")
             fields: dict[str, Any] = {"name": name} if name else {}
             if "tf.aliasing_output" in extra or "jax.buffer_donor" in extra:
                 fields["donated"] = True
             self.env[mlir] = func.add_arg(type.with_shape(shape), hint(name) or f"arg{i}", **fields, **_sharding(extra))
+
+    def unknown_size(self, func: Func, name: str, most: int | None) -> DimLike:
+        """The size of a dim that MLIR does not know."""
+        if name in self.settled:
+            return self.settled[name]
+        low, high = self.ranges.get(name, (0, None))
+        func.dims[name] = (low, high if most is None else most if high is None else min(high, most))
+        return symbol(name)
+
+    def learn(self, direction: str, a: DimLike, b: DimLike) -> bool:
+        """Take a checked comparison of sizes for granted; false where it settles no symbol."""
+        if self.lowered is not None or self.b.block is not self.body:
+            return False
+        a, b = (self.settle(d) for d in (a, b))
+        if direction == "EQ":
+            for one, other in ((a, b), (b, a)):
+                if isinstance(one, Dim) and one.is_symbol and (isinstance(other, int) or not one.symbols & other.symbols):
+                    self.settled = {n: _replaced(d, {one.text: other}) for n, d in self.settled.items()}
+                    self.settled[one.text] = other
+                    self.learned = True
+                    return True
+            return a is b
+        if not (isinstance(a, Dim) and a.is_symbol and isinstance(b, int) and direction in ("GE", "LE")):
+            return False
+        low, high = self.ranges.get(a.text, (0, None))
+        self.ranges[a.text] = (max(low, b), high) if direction == "GE" else (low, b if high is None else min(high, b))
+        self.learned = True
+        return True
+
+    def settle(self, d: DimLike) -> DimLike:
+        """A size in terms of the symbols that are left."""
+        return _replaced(d, self.settled)
 
     def finish(self, func: Func, values: Sequence[Any], attrs: Sequence[Any], lowered: Lowered | None) -> None:
         """Put the return, tokens left out, with the names of the results."""
@@ -379,6 +423,11 @@ def size_of(text: str) -> DimLike:
     """A size as JAX prints it (``2*b - 1``, ``b^2``)."""
     powers = re.sub(r"(\w+|\w+\([^()]*\))\^(\d+)", lambda m: "*".join([m[1]] * int(m[2])), text)
     return parse_dim(powers.replace(" ", ""))
+
+
+def _replaced(d: DimLike, by: Mapping[str, DimLike]) -> DimLike:
+    """``d`` with some symbols replaced."""
+    return evaluate_size(d, {**{n: symbol(n) for n in d.symbols}, **by}) if isinstance(d, Dim) else d
 
 
 def _sweep(block: Block) -> None:

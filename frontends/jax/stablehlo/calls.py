@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from neuron_ir.core import Value
 from neuron_ir.diagnostics import nearest
 from neuron_ir.dialects.neuron.custom import TARGETS
 from neuron_ir.frontends.jax import callbacks
@@ -83,11 +84,16 @@ def _config(op: Any) -> dict[str, Any]:
 
 @named("shape_assertion")
 def _shape_assertion(c: Translator, op: Any, *operands: Any) -> Any:
-    """A check of symbolic sizes: proven ones go, the others stay to be looked at when the sizes are numbers."""
+    """A check of symbolic sizes: proven ones go, those that settle a symbol become its definition or range, others stay."""
     holds = known(operands[0])
     message = c.value(op, "error_message", "")
     if holds is not None and holds.values[0] is True:
         return ()
+    test = operands[0].op if isinstance(operands[0], Value) else None
+    if test is not None and test.name == "neuron.compare" and not test.operands[0].type.rank:
+        sides = [c.sizes_behind(v) for v in test.operands]
+        if all(sides) and c.learn(test.get("direction"), sides[0][0], sides[1][0]):
+            return ()
     values = [c.value_of(x) for x in operands]
     config = json.dumps({"error_message": message})
     return c.b.custom_call(*values, call_target_name="shape_assertion", backend_config=config, has_side_effect=True, out=())

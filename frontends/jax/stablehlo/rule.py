@@ -118,6 +118,10 @@ class Translator(Attributes):
         """The sizes that a value was written out from, or the numbers of a constant."""
         raise NotImplementedError
 
+    def learn(self, direction: str, a: DimLike, b: DimLike) -> bool:
+        """Take a checked comparison of sizes for granted; false where it settles no symbol."""
+        raise NotImplementedError
+
     def least(self, d: DimLike) -> float:
         """The smallest value that a size can have."""
         raise NotImplementedError

@@ -230,18 +230,43 @@ def test_unknown_sizes_become_symbols_and_shapes_dims() -> None:
     assert run(module, np.ones((2, 3), np.float32)) == [[1] * 6, 2]
 
 
-def test_checks_of_sizes_that_cannot_be_proven_stay() -> None:
-    body = """
+CHECKED = """
  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
  %four = stablehlo.constant dense<4> : tensor<i32>
- %ok = stablehlo.compare GE, %n, %four : (tensor<i32>, tensor<i32>) -> tensor<i1>
- stablehlo.custom_call @shape_assertion(%ok, %n) {
-   api_version = 2 : i32, error_message = "at least 4, not {0}", has_side_effect = true}
-   : (tensor<i1>, tensor<i32>) -> ()
+ %checked = stablehlo.multiply %n, {factor} : tensor<i32>
+ %ok = stablehlo.compare GE, %checked, %four : (tensor<i32>, tensor<i32>) -> tensor<i1>
+ stablehlo.custom_call @shape_assertion(%ok, %checked) {{
+   api_version = 2 : i32, error_message = "at least 4, not {{0}}", has_side_effect = true}} : (tensor<i1>, tensor<i32>) -> ()
  return %x : tensor<?xf32>"""
-    module = imported(body, "%x: tensor<?xf32>", "tensor<?xf32>")
+
+
+def test_a_check_of_a_plain_size_becomes_its_range() -> None:
+    one = "\n %one = stablehlo.constant dense<1> : tensor<i32>"
+    module = imported(one + CHECKED.format(factor="%one"), "%x: tensor<?xf32>", "tensor<?xf32>")
+    assert module.main.dims == {"d0": (4, None)} and names(module) == []
+    with pytest.raises(neuron_ir.IRError, match="d0 is 3; the program was made for at least 4"):
+        run(module, np.ones(3, np.float32))
+
+
+def test_other_checks_of_sizes_stay_and_are_looked_at_when_the_sizes_are_numbers() -> None:
+    module = imported(CHECKED.format(factor="%n"), "%x: tensor<?xf32>", "tensor<?xf32>")
     assert "custom_call" in names(module)
-    assert run(module, np.ones(4, np.float32)) == [1] * 4
+    assert run(module, np.ones(2, np.float32)) == [1, 1]
+    with pytest.raises(Exception, match="at least 4, not 1"):
+        run(module, np.ones(1, np.float32))
+
+
+def test_an_exported_artefact_has_the_sizes_that_its_checks_imply() -> None:
+    import jax
+
+    b, s = jax.export.symbolic_shape("b, s")
+    shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((b, s), (b, s), (s, 2 * b))]
+    exported = jax.export.export(jax.jit(lambda x, y, z: (x + y) @ z))(*shapes)
+    module = neuron_ir.from_stablehlo(exported.mlir_module_serialized)
+    assert [str(a.type) for a in module.main.args] == ["tensor<d0xd1xf32>", "tensor<d0xd1xf32>", "tensor<d1x(2*d0)xf32>"]
+    assert names(module) == ["add", "dot_general"]
+    x, y, z = (np.arange(n, dtype=np.float32).reshape(shape) for n, shape in ((6, (2, 3)), (6, (2, 3)), (12, (3, 4))))
+    assert run(module, x, y, z) == ((x + y) @ z).tolist()
 
 
 def test_errors_of_a_rule_carry_the_place_in_the_text() -> None:
