@@ -22,7 +22,7 @@ COMPOSITES = frozenset(
     aten.layer_norm.default aten.rms_norm.default aten.group_norm.default
     aten.gelu.default aten.silu.default aten.softplus.default aten.mish.default aten.glu.default
     aten.scaled_dot_product_attention.default aten._scaled_dot_product_flash_attention_for_cpu.default
-    aten.linear.default aten.matmul.default aten.baddbmm.default aten.einsum.default
+    aten.linear.default aten.matmul.default aten.baddbmm.default
     aten.max_pool1d.default aten.max_pool2d.default aten.max_pool3d.default
     aten.avg_pool1d.default aten.adaptive_avg_pool1d.default aten.adaptive_avg_pool2d.default
     aten.adaptive_avg_pool3d.default
@@ -89,7 +89,7 @@ FRESH_COMPOSITES = frozenset(
 EXTRA = frozenset(
     """
     aten._addmm_activation.default aten.addmv.default aten.dist.default aten.alpha_dropout.default
-    aten.ldexp.Tensor aten.polar.default aten.narrow_copy.default aten.permute_copy.default
+    aten.ldexp.Tensor aten.narrow_copy.default aten.permute_copy.default
     aten.view_copy.default aten.unbind_copy.int aten.as_strided_copy.default
     aten.bitwise_and.Scalar_Tensor aten.bitwise_or.Scalar_Tensor aten.bitwise_xor.Scalar_Tensor
     aten.bitwise_left_shift.Scalar_Tensor aten.bitwise_right_shift.Scalar_Tensor
