@@ -83,7 +83,29 @@ def export(
         raise TypeError(f"example inputs must be a tuple, got {type(args).__name__}")
     if not isinstance(module, torch.nn.Module):
         module = _as_module(module)
-    return torch.export.export(module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=strict)
+    args, kwargs = _distinct(module, (args, dict(kwargs or {})))
+    return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+
+
+def _distinct(module: torch.nn.Module, inputs: Any) -> Any:
+    """The inputs with a copy of each tensor that is there twice or is a parameter or buffer of the module.
+
+    torch takes one tensor object for one value: what it exports with `f(x, x)` gives `f(y, y)` for `f(x, y)`.
+    """
+    import torch
+    from torch.utils import _pytree as pytree
+
+    seen = {id(t) for tensors in (module.parameters(), module.buffers()) for t in tensors}
+
+    def one(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) in seen:
+            return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        seen.add(id(leaf))
+        return leaf
+
+    return pytree.tree_map(one, inputs)
 
 
 def functionalize(program: ExportedProgram, keep: frozenset[str] = KEEP) -> FunctionalProgram:

@@ -20,22 +20,20 @@ def node_location(node: Any, origins: Mapping[str, Mapping[str, Any]] | None = N
 
     `scope` of the result is the module path (`transformer.h.0.attn`). A node made by a decomposition has the
     trace of the node it came from; a node inside a region that was traced again finds its own through `origins`
-    (node name -> meta); any other node without a trace takes that of its first traced input, at most
+    (node name -> meta); any other node without a trace takes that of its nearest traced input, at most
     four steps up.
     """
+    level = [node]
     for _ in range(4):
-        meta = node.meta
-        file, line = _innermost_user_frame(meta.get("stack_trace") or "")
-        if not line and origins:
-            meta = _origin_meta(meta, origins)
+        for one in level:
+            meta = one.meta
             file, line = _innermost_user_frame(meta.get("stack_trace") or "")
-        path = _module_path(meta.get("nn_module_stack"))
-        if line:
-            return FileLoc(file, line, scope=path)
-        inputs = node.all_input_nodes
-        if not inputs:
-            break
-        node = inputs[0]
+            if not line and origins:
+                meta = _origin_meta(meta, origins)
+                file, line = _innermost_user_frame(meta.get("stack_trace") or "")
+            if line:
+                return FileLoc(file, line, scope=_module_path(meta.get("nn_module_stack")))
+        level = [i for one in level for i in one.all_input_nodes]
     return UNKNOWN_LOC
 
 

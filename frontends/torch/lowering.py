@@ -139,8 +139,16 @@ class Context:
             x = self.b.real(x)
         if dtype is BOOL:
             return self.b.compare(x, self.scalar(0, x.dtype, x.shape), direction="NE")  # type: ignore[no-any-return]
-        mode = "wrap" if x.dtype.is_float and dtype.is_integer else "saturate" if dtype.bits <= 8 and dtype.is_float else "nan"
+        mode = "wrap" if x.dtype.is_float and dtype.is_integer else "saturate" if dtype.name == "f8e4m3fn" else "nan"
+        if dtype.name == "f8e8m0":
+            x, mode = self._magnitude(x), "saturate"
         return self.b.cast(x, mode=mode, out=TensorType(x.shape, dtype))  # type: ignore[no-any-return]
+
+    def _magnitude(self, x: Value) -> Value:
+        """``x`` as torch takes it for a power of two: without its sign, NaN from where it rounds past the largest one."""
+        x = self.b.abs(self.cast(x, F32))
+        over = self.b.compare(x, self.scalar(1.5 * 2.0**127, F32, x.shape), direction="GE")
+        return self.b.select(over, self.scalar(float("nan"), F32, x.shape), x)  # type: ignore[no-any-return]
 
     def accumulator(self, dtype: DType) -> DType:
         """The type in which sums of ``dtype`` are formed: f32 for narrower floats, otherwise itself."""

@@ -236,3 +236,12 @@ def test_wrong_arguments_are_named() -> None:
         export(3, (X,))
     with pytest.raises(TypeError, match="give it alone"):
         export(export(nn.Identity(), (X,)), (X,))
+
+
+def test_one_example_tensor_in_two_places_stays_two_inputs() -> None:
+    ones, other = torch.ones(2), torch.full((2,), 3.0)
+    program = functionalize(export(lambda x, y: x - 2 * y, (ones, ones)))
+    torch.testing.assert_close(run(program, (ones, other))["output"][0], torch.full((2,), -5.0))
+    layer = nn.Linear(2, 2, bias=False)
+    program = functionalize(export(layer, (layer.weight,)))
+    torch.testing.assert_close(run(program, (torch.eye(2),))["output"][0], layer.weight.T)
