@@ -47,6 +47,7 @@ class Layout:
 
 
 DEFAULT_LAYOUT = Layout()
+_SIZES = frozenset({int, Dim})
 
 
 class Type:
@@ -69,7 +70,7 @@ class TensorType(Type):
     def __new__(cls, shape: Sequence[DimLike], dtype: DType, layout: Layout = DEFAULT_LAYOUT) -> TensorType:
         key = (tuple(shape), dtype, layout)
         interned = cls._interned.get(key)
-        if interned is None:
+        if interned is None or not _SIZES.issuperset(map(type, key[0])):  # True and 2.0 would find the types of 1 and 2
             interned = cls._make(*key)
             cls._interned[key] = interned
         return interned
@@ -77,7 +78,7 @@ class TensorType(Type):
     @classmethod
     def _make(cls, shape: tuple[DimLike, ...], dtype: DType, layout: Layout) -> TensorType:
         for d in shape:
-            if isinstance(d, bool) or not isinstance(d, int | Dim) or (isinstance(d, int) and d < 0):
+            if type(d) not in _SIZES or isinstance(d, int) and d < 0:
                 raise ValueError(f"dimension {d!r} in shape {list(shape)} is neither a size, a symbol nor '?'")
         if layout.order and len(layout.order) != len(shape) or layout.partition >= len(shape):
             raise ValueError(f"{layout!r} does not fit rank {len(shape)}")
