@@ -37,8 +37,9 @@ def test_inference_follows_parameters_changed_in_place() -> None:
         assert relative_error(fast(x), module(x)) < 1e-6
 
 
-def test_a_training_step_of_gpt2() -> None:
-    module, (ids,), _ = BUILDERS["gpt2"]()
+@pytest.mark.parametrize("name", ["gpt2", "mixtral"])
+def test_a_training_step_of_a_language_model(name: str) -> None:
+    module, (ids,), _ = BUILDERS[name]()
     fast = compiled(module)
     got, want = (
         nn.functional.cross_entropy(f(ids).logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()) for f in (fast, module)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.export import Dim
 
 import neuron_ir
 from tests.integration.torch_models import BUILDERS, relative_error, tensors
@@ -54,6 +55,20 @@ def test_other_element_types(dtype: torch.dtype) -> None:
     scale = exact.abs().max()
     ours, theirs = ((t.double() - exact).abs().max() / scale for t in (got, want))
     assert ours <= 2 * theirs + torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mixtral"])
+def test_one_program_for_any_batch_and_length(name: str) -> None:
+    module, (ids,), _ = BUILDERS[name]()
+    axes = {0: Dim("batch", min=1, max=64), 1: Dim("seq", min=2, max=64)}
+    ir = neuron_ir.from_torch(module, (ids,), dynamic_shapes={"input_ids": axes})
+    assert ir.main.dims == {"batch": (1, 64), "seq": (2, 64)}
+    program = neuron_ir.compile(ir)
+    for shape in ((2, 16), (3, 5)):
+        ids = torch.randint(0, 128, shape)
+        with torch.no_grad():
+            want = module(ids).logits
+        assert relative_error(program(ids), want) < 1e-5
 
 
 def test_training_mode_updates_the_statistics_of_batch_norm() -> None:
