@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 import time
@@ -13,10 +12,11 @@ from typing import TextIO
 
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import IRError, fail
+from neuron_ir.files import write_text
 from neuron_ir.passmanager import Context, Pass
 
 __all__ = [
-    "CrashReproducer", "Instrument", "PrintIR", "PrintTree", "Statistics", "Timing", "VerifyEach", "VerifyRoundtrip", "write_whole",
+    "CrashReproducer", "Instrument", "PrintIR", "PrintTree", "Statistics", "Timing", "VerifyEach", "VerifyRoundtrip",
 ]  # fmt: skip
 
 
@@ -135,7 +135,7 @@ class PrintTree(Instrument):
         self.write(f"{index + 1:02}_{p.name}", module)
 
     def write(self, name: str, module: Module) -> None:
-        write_whole(self.folder / f"{name}.nir", module.text(self.locations), make_folder=True)
+        write_text(self.folder / f"{name}.nir", module.text(self.locations), make_folder=True)
 
 
 class Timing(Instrument):
@@ -210,7 +210,7 @@ class CrashReproducer(Instrument):
             "error.txt": f"{error}\n\n{trace}",
         }
         for name, text in {**files, "command.txt": command + "\n"}.items():
-            write_whole(self.folder / name, text, make_folder=True)
+            write_text(self.folder / name, text, make_folder=True)
         last = error.diagnostics[-1]
         noted = dataclasses.replace(last, notes=(*last.notes, f"replay with: {command}"))
         replaced = IRError([*error.diagnostics[:-1], noted])
@@ -230,17 +230,3 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "not installed"
     return found
-
-
-def write_whole(path: str | Path, text: str, make_folder: bool = False) -> None:
-    """Write a text file whole or not at all: to a temporary name beside it, then moved. Raises :class:`IRError` (``file``)."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        if make_folder:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise fail("file", f"cannot write {path}: {error.strerror or error}") from None

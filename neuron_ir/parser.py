@@ -48,7 +48,7 @@ def parse_file(path: str | Path) -> Module:
     """The module in a ``.nir`` file, without its weights (see :func:`neuron_ir.load`)."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or no name of a file
         raise fail("file", f"cannot read {path}: {error}") from None
     return parse(text, str(path))
 

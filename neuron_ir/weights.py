@@ -18,6 +18,7 @@ from neuron_ir.attrs import Resource
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.dtypes import DType, dtype, dtype_of_numpy, is_dtype
+from neuron_ir.files import write_text, write_whole
 from neuron_ir.types import TensorType
 
 __all__ = ["load", "read_weights", "save", "to_numpy", "weight_names", "weights_path", "write_weights"]
@@ -105,7 +106,7 @@ def save(module: Module, path: str | Path, locations: bool = True) -> None:
         if missing:
             raise fail("weights", f"the program uses {len(missing)} weight(s) that are not bound: {', '.join(missing[:5])}")
         write_weights(weights_path(path), {name: module.weights[name] for name in names})
-    _write_whole(path, [module.text(locations).encode()])
+    write_text(path, module.text(locations))
 
 
 def write_weights(path: str | Path, weights: dict[str, Any]) -> None:
@@ -136,7 +137,7 @@ def write_weights(path: str | Path, weights: dict[str, Any]) -> None:
         for array in stored.values():
             yield _bytes(array)
 
-    _write_whole(Path(path), chunks())
+    write_whole(path, chunks())
 
 
 def _distinct(weights: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
@@ -169,21 +170,6 @@ def _bytes(array: Any) -> memoryview:
 
     flat = numpy.ascontiguousarray(to_numpy(array)).reshape(-1)
     return flat.view(numpy.uint8).data if flat.size else memoryview(b"")
-
-
-def _write_whole(path: Path, chunks: Any) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise fail("file", f"cannot write {path}: {error.strerror or error}") from None
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

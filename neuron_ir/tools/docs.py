@@ -47,10 +47,10 @@ def _check(folder: Path) -> int:
 
 
 def _write(folder: Path) -> int:
-    from neuron_ir.instrument import write_whole
+    from neuron_ir.files import write_text
 
     for name, page in PAGES.items():
-        write_whole(folder / name, page())
+        write_text(folder / name, page())
     return 0
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import neuron_ir
+from neuron_ir.tools.streams import exit_code
 
 DISTRIBUTION = "neuron-ir"
 # jaxlib comes with jax, which pins it; its version is in every JAX bug report, so it is shown too.
@@ -175,7 +176,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--deep", action="store_true", help="also run a tiny program through the whole path")
     options = parser.parse_args(argv)
+    return exit_code(lambda: _report(options.deep))
 
+
+def _report(deep: bool) -> int:
     report = list(rows())
     print(f"{DISTRIBUTION:<12} {neuron_ir.__version__}")
     for row in report:
@@ -186,7 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{'memory':<12} {'unknown' if memory is None else f'{memory:.1f} GiB'}")
     problems = [row.problem for row in report if row.problem]
 
-    if options.deep and not problems:
+    if deep and not problems:
         try:
             problem = deep_problem()
         except Exception as error:  # A broken installation fails in any way, and the report must name it.

@@ -9,13 +9,13 @@ Exit codes: 0 fine, 1 diagnostics, 2 usage. Nothing heavy is imported before the
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuron_ir.diagnostics import IRError, fail
+from neuron_ir.tools.streams import exit_code, read_stdin
 
 if TYPE_CHECKING:
     from neuron_ir.core import Module
@@ -96,14 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = arguments().parse_args(_attach_rtol(sys.argv[1:] if argv is None else argv))
     except SystemExit as stop:
         return int(stop.code or 0)
-    try:
-        return _run(options)
-    except IRError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return exit_code(lambda: _run(options))
 
 
 def _attach_rtol(argv: Sequence[str]) -> list[str]:
@@ -178,9 +171,9 @@ def _passes(pipelines: Sequence[str]) -> list[Pass] | None:
 
 def _read(path: str) -> str:
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        data = read_stdin() if path == "-" else Path(path).read_bytes()
         return data.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise fail("file", f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
@@ -288,11 +281,10 @@ def _write(modules: Sequence[Module], options: argparse.Namespace) -> None:
     text = f"{SPLIT}\n".join(emit(m, options.emit, locations) for m in modules)
     if options.output == "-":
         sys.stdout.write(text)
-        sys.stdout.flush()
         return
-    from neuron_ir.instrument import write_whole
+    from neuron_ir.files import write_text
 
-    write_whole(options.output, text)
+    write_text(options.output, text)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,15 @@ Prints one line per output: name, type, least, greatest and mean value, number o
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from neuron_ir.diagnostics import IRError, fail
+from neuron_ir.diagnostics import fail
+from neuron_ir.files import write_with
+from neuron_ir.tools.streams import exit_code, read_stdin
 
 if TYPE_CHECKING:
     from neuron_ir.backends.jax_cpu.signature import Signature
@@ -77,17 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error("--dim needs --random; the sizes of given inputs are their own")
     except SystemExit as stop:
         return int(stop.code or 0)
-    try:
-        _run(options)
-    except IRError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    return exit_code(lambda: _run(options))
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> int:
     from neuron_ir.backends.base import compile
     from neuron_ir.backends.jax_cpu.signature import Signature
 
@@ -102,8 +95,9 @@ def _run(options: argparse.Namespace) -> None:
     print(_table([(name, *_summary(array)) for name, array in named.items()]), end="")
     if options.time:
         print(_timing(lambda: program(**inputs), options.time, first_call))
-    if options.output:
-        _save(Path(options.output), named)
+    if options.output is not None:
+        write_with(options.output, lambda file: _write_npz(file, named))
+    return 0
 
 
 def _load(path: str) -> Module:
@@ -114,7 +108,7 @@ def _load(path: str) -> Module:
     from neuron_ir.parser import parse
 
     try:
-        text = sys.stdin.buffer.read().decode("utf-8")
+        text = read_stdin().decode("utf-8")
     except UnicodeDecodeError as error:
         raise fail("file", f"cannot read <stdin>: {error}") from None
     module = parse(text, "<stdin>")
@@ -184,7 +178,8 @@ def _read(path: str) -> dict[str, Any]:
 
 def _typed(array: Any, wanted: TensorType) -> Any:
     """Raw bytes, as numpy stores the types that it does not know, get the type that the program declares."""
-    return array.view(wanted.dtype.numpy) if array.dtype.kind == "V" and array.itemsize == wanted.dtype.nbytes else array
+    raw = array.dtype.kind == "V" and array.dtype.names is None and array.itemsize == wanted.dtype.nbytes
+    return array.view(wanted.dtype.numpy) if raw else array
 
 
 # --- outputs ----------------------------------------------------------------------------------------------------------
@@ -226,6 +221,18 @@ def _summary(array: Any) -> tuple[str, ...]:
     return text, *magnitude, str(int(nans.sum()))
 
 
+def _write_npz(file: BinaryIO, arrays: dict[str, Any]) -> None:
+    """Write what ``numpy.savez`` writes; that function cannot name an array ``file`` or ``allow_pickle``."""
+    import zipfile
+
+    import numpy
+
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                numpy.lib.format.write_array(member, array, allow_pickle=False)
+
+
 def _table(rows: Sequence[Sequence[str]]) -> str:
     cells = [("output", "type", "min", "max", "mean", "nan"), *rows]
     widths = [max(len(row[i]) for row in cells) for i in range(6)]
@@ -240,20 +247,6 @@ def _timing(run: Callable[[], Any], repeats: int, first_call: float) -> str:
         times.append((time.perf_counter() - start) * 1e3)
     figures = f"min {min(times):.3f} ms, median {statistics.median(times):.3f} ms, max {max(times):.3f} ms"
     return f"{repeats} runs: {figures}; first call {first_call * 1e3:.0f} ms"
-
-
-def _save(path: Path, arrays: dict[str, Any]) -> None:
-    """Write an ``.npz`` file, whole or not at all."""
-    import numpy
-
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            numpy.savez(file, **arrays)
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise fail("file", f"cannot write {path}: {error.strerror or error}") from None
 
 
 if __name__ == "__main__":

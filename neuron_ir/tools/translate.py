@@ -11,14 +11,14 @@ Forms are told by the files' endings, or by ``--from`` and ``--to``. Exit codes:
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neuron_ir.diagnostics import IRError, fail
+from neuron_ir.diagnostics import fail
 from neuron_ir.tools.run import symbol_size
+from neuron_ir.tools.streams import exit_code, read_stdin
 
 if TYPE_CHECKING:
     from neuron_ir.core import Module
@@ -61,19 +61,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error(f"cannot tell the form of {options.output}; give --to (endings: {', '.join(TARGETS)})")
     except SystemExit as stop:
         return int(stop.code or 0)
-    try:
-        module = _read(options)
-        if options.dim:
-            from neuron_ir.specialise import check_ranges, specialise
+    return exit_code(lambda: _run(options))
 
-            check_ranges(module.main, dict(options.dim))
-            module = specialise(module, dict(options.dim))
-        _write(module, options)
-    except IRError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+def _run(options: argparse.Namespace) -> int:
+    module = _read(options)
+    if options.dim:
+        from neuron_ir.specialise import check_ranges, specialise
+
+        check_ranges(module.main, dict(options.dim))
+        module = specialise(module, dict(options.dim))
+    _write(module, options)
     return 0
 
 
@@ -116,9 +114,9 @@ def _parsed(path: str) -> Module:
 
 def _bytes(path: str) -> bytes:
     try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise fail("file", f"cannot read {path}: {error.strerror or error}") from None
+        return read_stdin() if path == "-" else Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise fail("file", f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _decoded(data: bytes, path: str) -> str:
@@ -169,11 +167,10 @@ def _write(module: Module, options: argparse.Namespace) -> None:
     text = emit(module, options.target, locations=not options.no_locations)
     if options.output == "-":
         sys.stdout.write(text)
-        sys.stdout.flush()
         return
-    from neuron_ir.instrument import write_whole
+    from neuron_ir.files import write_text
 
-    write_whole(options.output, text)
+    write_text(options.output, text)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,46 @@
+"""What the tools do with the standard streams, and how a run of a tool becomes an exit code."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+
+from neuron_ir.diagnostics import IRError, fail
+
+__all__ = ["exit_code", "read_stdin"]
+
+
+def read_stdin() -> bytes:
+    """All of standard input; raises :class:`IRError` (``file``) where it is closed."""
+    if sys.stdin is None:
+        raise fail("file", "cannot read standard input: it is closed")
+    return sys.stdin.buffer.read()
+
+
+def exit_code(run: Callable[[], int]) -> int:
+    """Run a tool; gives its exit code, or prints the diagnostics and gives 1. Text goes out as UTF-8, as files do."""
+    if sys.stdout is None:  # the caller closed it
+        sys.stdout = open(os.devnull, "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    try:
+        code = run()
+        sys.stdout.flush()
+        return code
+    except IRError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        _discard()
+        return 0
+    except OSError as error:  # files are read and written with diagnostics of their own, which leaves the standard streams
+        print(fail("file", f"cannot write to standard output: {error.strerror or error}"), file=sys.stderr)
+        _discard()
+        return 1
+
+
+def _discard() -> None:
+    """Send what is still buffered for standard output nowhere, or the interpreter fails on it at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
