@@ -402,6 +402,10 @@ class Module:
 
         return print_module(self, locations)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A module is pickled as its text and its weights; op classes are made at run time, so ops cannot be."""
+        return _unpickled, (self.text(locations=True), self.weights)
+
     def save(self, path: str) -> None:
         """Write the text to ``path`` and the weights, if any, to the ``.safetensors`` file beside it; each whole or not at all."""
         from neuron_ir.weights import save
@@ -416,6 +420,14 @@ class Module:
 
     __str__ = text
     __repr__ = text
+
+
+def _unpickled(text: str, weights: dict[str, Any]) -> Module:
+    from neuron_ir.parser import parse
+
+    module = parse(text)
+    module.weights = weights
+    return module
 
 
 def clone_func(func: Func, sizes: Mapping[str, DimLike] | None = None) -> Func:

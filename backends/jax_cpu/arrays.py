@@ -60,7 +60,10 @@ def host_view(value: Any) -> tuple[Any, DType]:
     as f32, ``int`` as i64, ``complex`` as c64). Raises :class:`TypeError`, which says what was given, for anything that cannot be
     viewed: a tensor on another device, a sparse or quantised one, an element type that the IR does not have.
     """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise TypeError("a NumPy array with masked elements, which have no value; fill them first")
     if isinstance(value, np.ndarray):
+        value = np.asarray(value)  # a subclass may mean something else by indexing, and JAX takes none
         return value if value.dtype.isnative else _swapped(value), _dtype_of(value.dtype)
     if isinstance(value, jax.Array):
         if jax.numpy.issubdtype(value.dtype, jax.dtypes.extended):

@@ -36,7 +36,7 @@ class Executable:
     def __call__(
         self, weights: Sequence[Any], state: Sequence[Any], resources: Sequence[Any], inputs: Sequence[Any]
     ) -> Sequence[Any]:
-        """The function's results, one JAX array per result. State made by an earlier call is used up.
+        """The function's results, one JAX array per result. State is used up, unless the program states conditions.
 
         Raises :class:`IRError` where a condition of the program, such as an index in range, does not hold.
         """
@@ -107,9 +107,13 @@ def _build(module: Module, options: dict[str, Any]) -> Executable:
         return jax.ShapeDtypeStruct(type_.shape, type_.dtype.numpy)
 
     arguments = [func.args[i].type for i in bound] + [names[n] for n in names] + [func.args[i].type for i in signature.inputs]
-    donated = range(len(signature.weights), len(bound))
     guarded = protect(traced) if options.get("guards", True) else traced
     with x64():
+        donated = range(len(signature.weights), len(bound))
+        if donated:
+            jax.eval_shape(guarded, *map(struct, arguments))
+            if checks.diagnostics or checks.calls_back:  # a call that fails must leave the state as it was
+                donated = range(0)
         jitted = jax.jit(guarded, keep_unused=True, donate_argnums=tuple(donated))
         compiled = jitted.lower(*map(struct, arguments)).compile(compiler_options=dict(COMPILER_OPTIONS))
     return Executable(compiled, len(func.result_types), checks)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from neuron_ir.backends.jax_cpu._compat import check
@@ -31,10 +33,15 @@ class CompiledProgram:
         self.options = options
         self.signature = Signature.of(module.main)
         self._executables: dict[tuple[Any, ...], Executable] = {}
+        self._lock = threading.Lock()
         with x64():
             self._state = [resident(self._bound(i)).copy() for i in self.signature.state]
             self._weights = [resident(self._bound(i)) for i in self.signature.weights]
             self._resources = [resident(self._weight(n, t)) for n, t in resource_names(module).items()]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A program is pickled and copied as its module with the present state; it is compiled anew."""
+        return _restored, (self.module, self.options, self.state)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -42,7 +49,8 @@ class CompiledProgram:
         import numpy
 
         names = (self.signature.name(i) for i in self.signature.state)
-        return {name: numpy.array(value) for name, value in zip(names, self._state, strict=True)}
+        with self._lock:
+            return {name: numpy.array(value) for name, value in zip(names, self._state, strict=True)}
 
     def _bound(self, index: int) -> Any:
         """The value of a weight or buffer argument, from the module's weights."""
@@ -57,12 +65,14 @@ class CompiledProgram:
             raise fail("weights", f"the weight {key!r} is {dtype}{list(array.shape)}, but the program needs {wanted}")
         return array
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the program. One output is given as it is, several as a tuple, in the kind of array that the inputs have."""
         values = self.signature.bind(args, kwargs)
         arrays = self._check(values)
         executable = self._executable(arrays)
-        results = executable(self._weights, self._state, self._resources, arrays)
+        with self._lock if self._state else nullcontext():  # a call uses up the state that the one before it made
+            results = executable(self._weights, self._state, self._resources, arrays)
+            self._keep_state(results)
         settle(results, arrays)
         return self._finish(results, values)
 
@@ -95,13 +105,23 @@ class CompiledProgram:
             shapes[index] = array.shape
         return specialise(self.module, solve_sizes(func, shapes))
 
+    def _keep_state(self, results: Sequence[Any]) -> None:
+        for result, target in self.signature.updates.items():
+            if target in self.signature.state:
+                self._state[self.signature.state.index(target)] = results[result]
+
     def _finish(self, results: Sequence[Any], values: Sequence[Any]) -> Any:
-        """Store new state, write updated inputs back into the caller's arrays, and give the outputs."""
+        """Write updated inputs back into the caller's arrays, and give the outputs."""
         signature = self.signature
         for result, target in signature.updates.items():
-            if target in signature.state:
-                self._state[signature.state.index(target)] = results[result]
-            else:
+            if target not in signature.state:
                 write_back(values[signature.inputs.index(target)], results[result], signature.name(target))
         kind = kind_of(values) if values else self.module.attrs.get("source", "numpy")
         return signature.arrange([user_array(results[i], kind) for i in signature.outputs])
+
+
+def _restored(module: Module, options: dict[str, Any], state: dict[str, Any]) -> CompiledProgram:
+    program = CompiledProgram(module, options)
+    with x64():
+        program._state = [resident(value).copy() for value in state.values()]
+    return program
