@@ -40,7 +40,8 @@ def neuron(
             raise fail("pass", f"the neuron backend has no option {name!r}{nearest(name, OPTIONS)}")
 
     def compile_graph(inner: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
-        return _compat.get("make_boxed_func")(_Runner(inner, chosen))
+        with _compat.get("unset_fake_temporarily")():  # tensors that the graph holds are real ones
+            return _compat.get("make_boxed_func")(_Runner(inner, chosen))
 
     return _compat.get("aot_module_simplified")(
         graph,
