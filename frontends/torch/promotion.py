@@ -10,7 +10,7 @@ from neuron_ir.core import Value
 from neuron_ir.dims import Dim
 from neuron_ir.dtypes import BF16, BOOL, C64, C128, F16, F32, F64, I64, DType
 
-__all__ = ["is_exact", "promoted"]
+__all__ = ["is_exact", "promoted", "rounded"]
 
 
 def promoted(operands: Sequence[Any]) -> DType:
@@ -65,10 +65,15 @@ def _torch_dtype(t: DType) -> Any:
     return getattr(torch, t.numpy_name.rstrip("_"))
 
 
-def is_exact(number: Any, t: DType) -> bool:
-    """Whether a narrow float type (f16, bf16) holds a Python number without rounding."""
+def rounded(number: Any, t: DType) -> Any:
+    """A Python number as a narrow float type (f16, bf16) holds it; as it is for any other type."""
     import torch
 
     if t not in (F16, BF16) or not isinstance(number, int | float):
-        return True
-    return number != number or float(torch.tensor(number, dtype=_torch_dtype(t))) == number
+        return number
+    return float(torch.tensor(number, dtype=_torch_dtype(t)))
+
+
+def is_exact(number: Any, t: DType) -> bool:
+    """Whether a narrow float type holds a Python number without rounding."""
+    return bool(number != number or rounded(number, t) == number)

@@ -13,7 +13,7 @@ from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.dtypes import BF16, BOOL, F16, F32, DType
 from neuron_ir.frontends.torch.lowering import Context, lowers
-from neuron_ir.frontends.torch.promotion import is_exact, promoted
+from neuron_ir.frontends.torch.promotion import is_exact, promoted, rounded
 
 NARROW = (F16, BF16)
 
@@ -120,17 +120,19 @@ for _name, _op in _LOGICAL.items():
 
 @lowers("add.Tensor", "add.Scalar")
 def add(c: Context, a: Any, b: Any, alpha: Any = 1) -> Value:
+    alpha = rounded(alpha, c.out.dtype)  # torch rounds this number first, unlike one that is an operand
     return arithmetic(c, lambda x, y: c.b.add(x, scaled(c, y, alpha)), a, b, wide=alpha != 1)
 
 
 @lowers("sub.Tensor", "sub.Scalar")
 def sub(c: Context, a: Any, b: Any, alpha: Any = 1) -> Value:
+    alpha = rounded(alpha, c.out.dtype)
     return arithmetic(c, lambda x, y: c.b.subtract(x, scaled(c, y, alpha)), a, b, wide=alpha != 1)
 
 
 @lowers("rsub.Tensor", "rsub.Scalar")
 def rsub(c: Context, a: Any, b: Any, alpha: Any = 1) -> Value:
-    return arithmetic(c, lambda x, y: c.b.subtract(y, scaled(c, x, alpha)), a, b, wide=alpha != 1)
+    return sub(c, b, a, alpha)
 
 
 def scaled(c: Context, x: Value, alpha: Any) -> Value:
