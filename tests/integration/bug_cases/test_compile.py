@@ -16,7 +16,7 @@ BF16 = torch.bfloat16
 
 @pytest.fixture(autouse=True)
 def _fresh_dynamo():
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
 def check_compiled(function, *args: torch.Tensor) -> None:

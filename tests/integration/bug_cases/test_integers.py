@@ -10,6 +10,8 @@ import numpy
 import pytest
 import torch
 
+import neuron_ir
+from neuron_ir.diagnostics import IRError
 from tests.integration.bug_cases.judge import check, check_jax, each
 
 A, B = torch.tensor([-7, 7, -7, 7, 0]), torch.tensor([2, -2, -2, 2, 5])
@@ -129,6 +131,13 @@ def test_ids_above_32_bits() -> None:
     check(lambda t, i: (t[i], torch.nn.functional.embedding(i, t[:, None].double())), table, torch.tensor([2, 0]))
     most = torch.tensor([2**31 - 1, 1], dtype=torch.int32)
     check(each(lambda x: x.sum(), lambda x: x + 1, lambda x: x.long() + 1, lambda x: x.cumsum(0)), most)
+
+
+def test_wide_ids_are_refused_where_jax_traces_in_32_bits() -> None:
+    big = numpy.int64([2**40 + 5])
+    run = neuron_ir.compile(neuron_ir.from_jax(lambda x: x + 1, numpy.int64([1])))
+    with pytest.raises(IRError, match=r"tensor<1xi64>, but tensor<1xi32> is needed"):
+        run(big)
 
 
 # seen in pytorch/xla#6479: mixed types crashed

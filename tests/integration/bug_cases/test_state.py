@@ -60,7 +60,7 @@ def test_a_result_keeps_its_values_when_the_state_moves_on() -> None:
 class Decoder(nn.Module):
     """One attention layer over tokens; with a cache, ``forward`` takes one token and its place."""
 
-    def __init__(self, length: int = 24, width: int = 8, tokens: int = 11) -> None:
+    def __init__(self, length: int = 12, width: int = 8, tokens: int = 11) -> None:
         super().__init__()
         self.embed, self.place = nn.Embedding(tokens, width), nn.Embedding(length, width)
         self.qkv, self.head = nn.Linear(width, 3 * width), nn.Linear(width, tokens)
@@ -97,23 +97,22 @@ def test_greedy_decoding_with_a_cache_gives_the_same_tokens_at_every_prompt_leng
     cached = CachedDecoder().eval().requires_grad_(False)
     cached.load_state_dict(plain.state_dict())
     for run in torch_programs(cached, torch.tensor([[1]]), torch.tensor([0])):
-        for length in (1, 7, 8, 9, 20):
+        for length in (1, 7, 8, 9):
             prompt = [(3 * i + length) % 11 for i in range(length)]
-            want = _greedy(plain, prompt, 24 - length)
-            got = list(prompt)
-            for at in range(23):
+            want, got = _greedy(plain, prompt, 12 - length), list(prompt)
+            for at in range(11):
                 token = int(run(torch.tensor([[got[at]]]), torch.tensor([at])))
                 if at + 1 >= len(got):
                     got.append(token)
-            assert got[:24] == want[:24]
+            assert got[:12] == want
 
 
 def test_one_program_of_a_symbolic_length_gives_the_same_tokens() -> None:
     torch.manual_seed(3)
     model = Decoder().eval().requires_grad_(False)
-    sizes = {"dynamic_shapes": {"ids": {1: Dim("s", min=1, max=24)}}}
+    sizes = {"dynamic_shapes": {"ids": {1: Dim("s", min=1, max=12)}}}
     (run, _) = torch_programs(model, torch.zeros(1, 5, dtype=torch.int64), **sizes)
-    for length in (1, 4, 9):
+    for length in (1, 9):
         ids = torch.arange(length).view(1, -1) % 11
         same(run(ids), model(ids))
 

@@ -128,7 +128,7 @@ def test_a_write_through_overlapping_strides_is_refused(size, stride) -> None:
 
 
 def test_a_write_through_strides_with_gaps_works() -> None:
-    for size, stride in [((2, 2), (3, 1)), ((2, 2), (1, 3)), ((3,), (2,))]:
+    for size, stride in [((2, 2), (3, 1)), ((2, 2), (1, 3))]:
         for run in torch_programs(lambda x, s=size, t=stride: _write_strided(x, s, t), torch.zeros(6)):
             x = torch.zeros(6)
             run(x)
