@@ -77,12 +77,11 @@ def program_key(module: Module, options: dict[str, Any]) -> str:
 
 @cache
 def _versions() -> str:
-    import jax
-    import jaxlib
+    from importlib.metadata import version
 
     import neuron_ir
 
-    return f"neuron-ir {neuron_ir.__version__}, jax {jax.__version__}, jaxlib {jaxlib.__version__}"
+    return f"neuron-ir {neuron_ir.__version__}, jax {version('jax')}, jaxlib {version('jaxlib')}"
 
 
 def _build(module: Module, options: dict[str, Any]) -> Executable:

@@ -28,6 +28,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "has_kernel": ("torch._C", "_dispatch_has_kernel_for_dispatch_key"),
     "make_boxed_func": ("functorch.compile", "make_boxed_func"),
     "tree_flatten_with_path": ("torch.utils._pytree", "tree_flatten_with_path"),
+    "tree_leaves": ("torch.utils._pytree", "tree_leaves"),
+    "tree_map": ("torch.utils._pytree", "tree_map"),
     "tree_unflatten": ("torch.utils._pytree", "tree_unflatten"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.decompositions import KEEP
 from neuron_ir.frontends.torch.export import export, functionalize
 from neuron_ir.frontends.torch.lowering import rules
@@ -26,7 +27,7 @@ def node_values(program: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     given = export(program, tuple(args), kwargs) if isinstance(program, torch.nn.Module) else program
     functional = functionalize(given, KEEP & rules().keys())
     signature = functional.signature
-    leaves = iter(torch.utils._pytree.tree_leaves((tuple(args), dict(kwargs))))
+    leaves = iter(_compat.get("tree_leaves")((tuple(args), dict(kwargs))))
     inputs = [signature.weights[e.target] if e.target in signature.weights else next(leaves) for e in signature.inputs]
     module = torch.fx.GraphModule(functional.owner, functional.graph)
     values: dict[str, Any] = {}

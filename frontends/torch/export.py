@@ -93,7 +93,6 @@ def _distinct(module: torch.nn.Module, inputs: Any) -> Any:
     torch takes one tensor object for one value: what it exports with `f(x, x)` gives `f(y, y)` for `f(x, y)`.
     """
     import torch
-    from torch.utils import _pytree as pytree
 
     seen = {id(t) for tensors in (module.parameters(), module.buffers()) for t in tensors}
 
@@ -105,7 +104,7 @@ def _distinct(module: torch.nn.Module, inputs: Any) -> Any:
         seen.add(id(leaf))
         return leaf
 
-    return pytree.tree_map(one, inputs)
+    return _compat.get("tree_map")(one, inputs)
 
 
 def functionalize(program: ExportedProgram, keep: frozenset[str] = KEEP) -> FunctionalProgram:
