@@ -27,31 +27,30 @@ def linear(c: Context, x: Value, weight: Value, bias: Value | None = None) -> Va
 
 @lowers("addmm.default", "baddbmm.default", "addmv.default", "addbmm.default")
 def addmm(c: Context, bias: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    if str(c.node.target) == "aten.addbmm.default":
-        product = c.b.reduce_sum(c.b.matmul(a, b), axes=(0,))
-    elif alpha == beta == 1 and len(bias.shape) == 1 and len(a.shape) == 2 and bias.shape == b.shape[1:]:
+    if alpha == beta == 1 and len(bias.shape) == 1 and len(a.shape) == 2 and bias.shape == b.shape[1:]:
         return c.b.linear(a, c.b.transpose(b, permutation=(1, 0)), bias)
-    else:
-        product = c.b.matmul(a, b)
+    product = c.b.matmul(a, b, dtype=c.accumulator(c.out.dtype))
+    if str(c.node.target) == "aten.addbmm.default":
+        product = c.b.reduce_sum(product, axes=(0,))
+    return _plus_bias(c, product, bias, beta, alpha)
+
+
+def _plus_bias(c: Context, product: Value, bias: Value, beta: Any, alpha: Any) -> Value:
+    """``beta * bias + alpha * product``, rounded once; a bias that counts nothing may hold NaN."""
+    dtype, shape = product.dtype, product.shape
     if alpha != 1:
-        product = c.b.multiply(product, c.scalar(alpha, product.dtype, product.shape))
-    if beta == 0:  # a bias that counts nothing may hold NaN
-        return product
-    bias = c.broadcast(bias, product.shape)
-    return c.b.add(bias if beta == 1 else c.b.multiply(bias, c.scalar(beta, bias.dtype, bias.shape)), product)
+        product = c.b.multiply(product, c.scalar(alpha, dtype, shape))
+    if beta != 0:
+        bias = c.broadcast(c.cast(bias, dtype), shape)
+        product = c.b.add(bias if beta == 1 else c.b.multiply(bias, c.scalar(beta, dtype, shape)), product)
+    return c.cast(product, c.out.dtype)
 
 
 @lowers("addr.default")
 def addr(c: Context, x: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    dtype, shape = c.out.dtype, c.out.shape
+    dtype, shape = c.accumulator(c.out.dtype), c.out.shape
     column, row = c.cast(c.reshape(a, (*a.shape, 1)), dtype), c.cast(c.reshape(b, (1, *b.shape)), dtype)
-    product = c.b.multiply(c.broadcast(column, shape), c.broadcast(row, shape))
-    if alpha != 1:
-        product = c.b.multiply(product, c.scalar(alpha, dtype, shape))
-    if beta == 0:
-        return product
-    x = c.broadcast(c.cast(x, dtype), shape)
-    return c.b.add(x if beta == 1 else c.b.multiply(x, c.scalar(beta, dtype, shape)), product)
+    return _plus_bias(c, c.b.multiply(c.broadcast(column, shape), c.broadcast(row, shape)), x, beta, alpha)
 
 
 @lowers("outer.default")
