@@ -57,7 +57,19 @@ def uniform_(c: Context, _x: Value, low: float = 0.0, high: float = 1.0, **_opti
     return uniform(c, float(low), float(high), c.out)
 
 
-@lowers("normal_functional.default", "normal.float_float")
+@lowers("normal.float_float")
+def normal_of_numbers(c: Context, mean: float, std: float, _size: Any, **_options: Any) -> Value:
+    return normal(c, float(mean), float(std), c.out)
+
+
+@lowers("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor")
+def normal_of_tensors(c: Context, mean: Any, std: Any = 1.0, **_options: Any) -> Value:
+    drawn = normal(c, 0.0, 1.0, c.out)
+    mean, std = c.spread(mean, std, dtype=c.out.dtype)
+    return c.b.add(c.b.multiply(drawn, std), mean)
+
+
+@lowers("normal_functional.default")
 def normal_(c: Context, _x: Any, mean: float = 0.0, std: float = 1.0, *_rest: Any, **_options: Any) -> Value:
     return normal(c, float(mean), float(std), c.out)
 

@@ -46,9 +46,9 @@ def transpose(c: Context, x: Value, first: int, second: int) -> Value:
     return transposed(c, x, order)
 
 
-@lowers("t.default", "mT.default", "mH.default", "adjoint.default", "t_copy.default")
+@lowers("t.default", "mT.default", "mH.default", "matrix_H.default", "adjoint.default", "t_copy.default")
 def matrix_transpose(c: Context, x: Value) -> Value:
-    if x.dtype.is_complex and str(c.node.target) in ("aten.mH.default", "aten.adjoint.default"):
+    if x.dtype.is_complex and str(c.node.target) in ("aten.mH.default", "aten.matrix_H.default", "aten.adjoint.default"):
         x = c.b.conj(x)
     n = len(x.shape)
     return x if n < 2 else transposed(c, x, [*range(n - 2), n - 1, n - 2])
