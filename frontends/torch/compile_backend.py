@@ -39,9 +39,16 @@ def neuron(
         if name not in OPTIONS:
             raise fail("pass", f"the neuron backend has no option {name!r}{nearest(name, OPTIONS)}")
 
-    def compile_graph(inner: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
+    import torch
+
+    # A backward pass may be compiled and run inside a frame that Dynamo watches: it must trace neither.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def compile_graph(inner: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Any:
         with _compat.get("unset_fake_temporarily")():  # tensors that the graph holds are real ones
-            return _compat.get("make_boxed_func")(_Runner(inner, chosen))
+            boxed = _compat.get("make_boxed_func")(_Runner(inner, chosen))
+        run = torch.compiler.disable(boxed)
+        run._boxed_call = True
+        return run
 
     return _compat.get("aot_module_simplified")(
         graph,

@@ -95,3 +95,24 @@ def test_a_wrong_option_is_refused_by_name() -> None:
     while not isinstance(cause, neuron_ir.IRError) and cause.__cause__ is not None:
         cause = cause.__cause__
     assert "did you mean" in str(cause)
+
+
+def test_a_second_derivative_and_a_backward_inside_of_the_compiled_function() -> None:
+    """Dynamo watches the frame that runs these backward passes, and must not trace into the accelerator."""
+
+    def second(x: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad((x**3).sum(), x, create_graph=True)[0].sum()
+
+    def step(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        loss = (layer(x) ** 2).sum()
+        loss.backward()
+        return loss
+
+    torch._dynamo.reset()
+    x = torch.tensor([1.0, -2.0, 0.5], requires_grad=True)
+    torch.compile(second, backend="neuron")(x).backward()
+    torch.testing.assert_close(x.grad, 6 * x.detach())
+    layer = nn.Linear(3, 3)
+    twin = copy.deepcopy(layer)
+    torch.testing.assert_close(torch.compile(step, backend="neuron")(layer, x.detach()), step(twin, x.detach()))
+    torch.testing.assert_close(layer.weight.grad, twin.weight.grad)
