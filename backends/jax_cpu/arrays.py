@@ -66,10 +66,10 @@ def host_view(value: Any) -> tuple[Any, DType]:
         value = np.asarray(value)  # a subclass may mean something else by indexing, and JAX takes none
         return value if value.dtype.isnative else _swapped(value), _dtype_of(value.dtype)
     if isinstance(value, jax.Array):
-        if jax.numpy.issubdtype(value.dtype, jax.dtypes.extended):
-            raise TypeError(f"a JAX array of {value.dtype}, which is not a number; give jax.random.key_data of it")
         if value.is_deleted():
             raise TypeError("a JAX array that was donated or deleted")
+        if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+            value = jax.random.key_data(value)
         return value, _dtype_of(value.dtype)
     if is_torch(value):
         return _torch_view(value)

@@ -105,8 +105,7 @@ def _lower(function: Any, traced: Any) -> Lowered:
     kept = staged._lowering.compile_args["kept_var_idx"]
     names, results = _names(traced, len(infos))
     inputs = tuple(
-        Argument(name, _shape(info), np.dtype(info.dtype), i in kept, info.donated)
-        for i, (name, info) in enumerate(zip(names, infos, strict=True))
+        Argument(name, *_type(info), i in kept, info.donated) for i, (name, info) in enumerate(zip(names, infos, strict=True))
     )
     return Lowered(
         module=staged.compiler_ir("stablehlo"),
@@ -131,7 +130,7 @@ def _export(function: Any, jitted: Any, traced: Any, args: Any, kwargs: Any) -> 
     infos = jax.tree.leaves(traced.args_info)
     kept = set(exported.module_kept_var_idx)
     inputs = tuple(
-        Argument(name, _shape(aval), np.dtype(aval.dtype), i in kept, info.donated)
+        Argument(name, *_type(aval), i in kept, info.donated)
         for i, (name, aval, info) in enumerate(zip(names, exported.in_avals, infos, strict=True))
     )
     return Lowered(
@@ -151,6 +150,13 @@ def _shape(aval: Any) -> tuple[int | str, ...]:
     return tuple(dim if isinstance(dim, int) else str(dim) for dim in aval.shape)
 
 
+def _type(aval: Any) -> tuple[tuple[int | str, ...], np.dtype[Any]]:
+    """Sizes and element type; of a typed random key those of its data, which is what the lowered program takes and gives."""
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        aval = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+    return _shape(aval), np.dtype(aval.dtype)
+
+
 def _names(traced: Any, count: int) -> tuple[list[str], list[str]]:
     info = traced.jaxpr.jaxpr.debug_info
     names = list(info.arg_names or ())
@@ -163,7 +169,7 @@ def _results(names: list[str], avals: Iterable[Any]) -> tuple[Result, ...]:
     avals = list(avals)
     if len(names) != len(avals):
         names = [f"result{i}" for i in range(len(avals))]
-    return tuple(Result(n, _shape(a), np.dtype(a.dtype)) for n, a in zip(names, avals, strict=True))
+    return tuple(Result(n, *_type(a)) for n, a in zip(names, avals, strict=True))
 
 
 def _symbols(avals: Iterable[Any]) -> tuple[Symbol, ...]:

@@ -123,6 +123,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda k: (jax.random.normal(k, (3, 4)), jax.random.randint(k, (5,), 0, 10), jax.random.permutation(k, 9)),
         (KEY,),
     ),
+    "typed_key": (lambda k: (jax.random.normal(k, (3, 4)), jax.random.bits(jax.random.fold_in(k, 3))), (jax.random.key(5),)),
+    "typed_key_batch": (jax.vmap(lambda k: jax.random.uniform(k, (4,))), (jax.random.split(jax.random.key(5), 3),)),
     "rbg": (lambda s: jax.random.uniform(jax.random.wrap_key_data(s, impl="rbg"), (3, 4)), (np.arange(4, dtype=np.uint32),)),
     "sorting": (lambda x: (jnp.sort(x, 0), jnp.argsort(x, 1), *lax.top_k(x, 3), jnp.argmax(x, 1), jnp.argmin(x)), (X,)),
     "vmap_gather": (jax.vmap(lambda x, i: x[i]), (X, INDICES)),
