@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from neuron_ir.diagnostics import fail
 from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.decompositions import KEEP, decomposition_table, retrace_table
 from neuron_ir.frontends.torch.inplace import rewrite_private_writes
@@ -116,6 +117,7 @@ def functionalize(program: ExportedProgram, keep: frozenset[str] = KEEP) -> Func
     import torch
 
     owner = torch.fx.GraphModule(program.graph_module, _copy_graph(program.graph))
+    _refuse_sparse(owner.graph)
     _inline_mode_regions(owner)
     _rename_harmless(owner.graph)
     rewrite_private_writes(owner.graph)
@@ -128,6 +130,16 @@ def functionalize(program: ExportedProgram, keep: frozenset[str] = KEEP) -> Func
     _decompose_nodes(owner.graph, decomposition_table(keep))
     owner.graph.eliminate_dead_code(is_impure_node=_is_kept_without_users)
     return FunctionalProgram(owner.graph, owner, read_signature(program), program.range_constraints, False, origins)
+
+
+def _refuse_sparse(graph: torch.fx.Graph) -> None:
+    """An input that is no dense tensor has no strides, which everything after this reads."""
+    import torch
+
+    for node in graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+            raise fail("unsupported", f"the input {node.name} has the layout {value.layout}; dense tensors are needed")
 
 
 def _as_module(function: Any) -> torch.nn.Module:

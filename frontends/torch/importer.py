@@ -117,10 +117,14 @@ class GraphReader:
             self.values[node] = _UNKNOWN
             return
         if node.target is operator.getitem:
-            source, index = self.values[node.args[0]], node.args[1]
+            source, index = self.resolve(node.args[0]), node.args[1]
             self.values[node] = source[index] if source is not None and index < len(source) else None
             if self.values[node] is None and node.users and not self.errors:
-                raise fail("unsupported", f"result {index} of {node.args[0].target} has no rule", node_location(node, self.origins))
+                raise fail(
+                    "unsupported",
+                    f"result {index} of {getattr(node.args[0], 'target', 'a list')} has no rule",
+                    node_location(node, self.origins),
+                )
             return
         fake = node.meta.get("val")
         name = str(node.target)

@@ -24,6 +24,17 @@ def dropout(c: Context, x: Value, p: float, train: bool | None = True) -> Any:
     return (y, mask) if both else y
 
 
+@lowers("feature_dropout.default")
+def feature_dropout(c: Context, x: Value, p: float, train: bool) -> Value:
+    """Whole channels dropped, by one draw for each image and channel."""
+    if not train or p == 0:
+        return x
+    u = uniform(c, 0.0, 1.0, TensorType((*x.shape[:2], *(1,) * (len(x.shape) - 2)), F32))
+    kept = c.broadcast(c.b.compare(u, c.scalar(p, F32, u.shape), direction="GE"), x.shape)
+    scaled = c.b.multiply(x, c.scalar(1 / (1 - p) if p < 1 else 0.0, x.dtype, x.shape))
+    return c.b.select(kept, scaled, c.scalar(0, x.dtype, x.shape))
+
+
 @lowers("rand.default", "rand_like.default")
 def rand(c: Context, *_args: Any, **options: Any) -> Value:
     check_layout(c, options.get("layout"))
