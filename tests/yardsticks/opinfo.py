@@ -261,7 +261,7 @@ def _is_other_choice(call: _Call, expected: Any, actual: Any) -> bool:
     import torch
 
     x, args, kwargs = call.sample.input, call.sample.args, call.sample.kwargs
-    if call.op.name not in _PLACES or expected.dtype != torch.int64 or not expected.dim() or torch.equal(expected, actual):
+    if call.op.name not in _PLACES or expected.dtype != torch.int64 or not x.dim() or torch.equal(expected, actual):
         return False
     numbers = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
     if call.op.name in ("topk", "kthvalue"):
