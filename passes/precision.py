@@ -16,17 +16,16 @@ from neuron_ir.passmanager import Context, Pass, option
 __all__ = ["Precision"]
 
 _WIDE = ("f32", "f64")
-_ADDED = ("bias", "mask")  # operands that are summed, not multiplied: they keep their precision
 
 
 @dataclass(frozen=True)
 class Precision(Pass):
     """Multiply matrices and convolve in a narrower float, accumulating in f32, with results back in their own type.
 
-    Inputs of ops with the trait ``matmul`` whose elements are f32 or f64 are cast to ``dtype``; biases, and every other op, keep
-    their precision. Where the op can give its accumulator's precision the result is not rounded to ``dtype`` at all. Values beyond
-    the narrow type's range become infinite (f16: 65504). Tolerance: 2e-2 of the largest value, for sums of products that
-    each have two factors rounded to 8 bits.
+    Inputs of ops with the trait ``matmul`` whose elements are f32 or f64 are cast to ``dtype``; masks, biases (but that of
+    ``neuron.conv``, which takes one type only), and every other op keep their precision. Where the op can give its accumulator's
+    precision the result is not rounded to ``dtype`` at all. Values beyond the narrow type's range become infinite (f16: 65504).
+    Tolerance: 2e-2 of the largest value, for sums of products that each have two factors rounded to 8 bits.
     """
 
     exact: ClassVar[bool] = False
@@ -72,8 +71,10 @@ def _lower(op: Op, narrow: DType) -> None:
     spec, wide = op.spec, op.results[0].type
     operands: list[Value | None] = []
     for declared, value in zip(spec.operands, spec.split(op.operands, op.attrs.get("absent", ())), strict=True):
-        multiplied = value is not None and value.dtype.name in _WIDE and declared.name not in _ADDED
-        operands.append(b.cast(value, out=value.type.with_dtype(narrow)) if multiplied else value)
+        # A mask or bias is summed, not multiplied, and keeps its precision where the op takes it beside narrow inputs.
+        added = declared.name == "mask" or (declared.name == "bias" and "dtype" in spec.attrs)
+        lowered = value is not None and value.dtype.name in _WIDE and not added
+        operands.append(b.cast(value, out=value.type.with_dtype(narrow)) if lowered else value)
     fields: dict[str, Any] = {k: v for k, v in op.attrs.items() if k != "absent"}
     if "dtype" in spec.attrs:
         fields["dtype"] = wide.dtype
