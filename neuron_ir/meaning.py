@@ -40,6 +40,7 @@ class Meaning:
         self.resources = resources
         self.module = module
         self.op: Op | None = None  # the op whose facet runs
+        self.calling: list[str] = []  # the functions that are being called, outermost first
 
     def constant(self, value: Dense | Resource, out: TensorType) -> Any:
         """The array of a constant op."""
@@ -96,8 +97,7 @@ class Frame:
     def op(self, op: Op, operands: list[Any]) -> tuple[Any, ...]:
         """The results of one op."""
         if op.name == "func.call":
-            assert self.j.module is not None
-            return type(self)(self.j, self.observe, {}).block(self.j.module.funcs[op.get("callee")].body, operands)
+            return self.call(op, operands)
         self.j.op = op
         try:
             results = self.meaning(op, operands)
@@ -106,6 +106,17 @@ class Frame:
         except Exception as error:  # whatever JAX raises for this op is reported at the user's line
             raise _op_failed(op, error) from error
         return results if isinstance(results, tuple) else tuple(results) if isinstance(results, list) else (results,)
+
+    def call(self, op: Op, operands: list[Any]) -> tuple[Any, ...]:
+        callee, calling = op.get("callee"), self.j.calling
+        assert self.j.module is not None
+        if callee in calling:
+            raise fail("unsupported", f"@{callee} calls itself, which this target cannot run", op.loc)
+        calling.append(callee)
+        try:
+            return type(self)(self.j, self.observe, {}).block(self.j.module.funcs[callee].body, operands)
+        finally:
+            calling.pop()
 
     def meaning(self, op: Op, operands: list[Any]) -> Any:
         spec = op.spec

@@ -82,3 +82,22 @@ def test_masked_elements_are_refused() -> None:
     assert program(np.ma.masked_array(X)).tolist() == X.tolist()
     with pytest.raises(neuron_ir.IRError, match="masked elements"):
         program(np.ma.masked_array(X, mask=X > 6))
+
+
+def test_recursion_is_refused_at_its_call() -> None:
+    module = neuron_ir.parse(
+        "func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = func.call(%x) {callee = @even} : tensor<4xf32> func.return(%y) }\n"
+        "func @even(%x: tensor<4xf32>) -> tensor<4xf32> { %y = func.call(%x) {callee = @odd} : tensor<4xf32> func.return(%y) }\n"
+        "func @odd(%x: tensor<4xf32>) -> tensor<4xf32> { %y = func.call(%x) {callee = @even} : tensor<4xf32> func.return(%y) }"
+    )
+    with pytest.raises(neuron_ir.IRError, match=r"<text>:3:.*@even calls itself"):
+        neuron_ir.compile(module)(X)
+
+
+def test_a_function_may_be_called_twice() -> None:
+    module = neuron_ir.parse(
+        "func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = func.call(%x) {callee = @twice} : tensor<4xf32>"
+        " %z = func.call(%y) {callee = @twice} : tensor<4xf32> func.return(%z) }\n"
+        "func @twice(%x: tensor<4xf32>) -> tensor<4xf32> { %y = neuron.add(%x, %x) : tensor<4xf32> func.return(%y) }"
+    )
+    assert neuron_ir.compile(module)(X).tolist() == (4 * X).tolist()
