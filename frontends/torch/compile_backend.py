@@ -6,7 +6,7 @@ optimiser that changes parameters in place is seen by the next call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.diagnostics import fail, nearest
