@@ -108,11 +108,15 @@ def segment_reduce(
     axis: int = 0, unsafe: bool = False, initial: Any = None,
 ) -> Value:  # fmt: skip
     """Consecutive slices reduced segment by segment, for segments along the first dim."""
-    if indices is not None or axis_of(axis, len(x.shape)) != 0 or len((offsets if lengths is None else lengths).shape) != 1:
+    sizes = offsets if lengths is None else lengths
+    if indices is not None or sizes is None or axis_of(axis, len(x.shape)) != 0 or len(sizes.shape) != 1:
         raise c.unsupported("indices, or segments along another dim than the first")
     count = c.out.shape[0]
-    ends = c.b.cumsum(lengths, axis=0) if lengths is not None else section(c, offsets, 0, 1, count + 1)
-    starts = c.b.subtract(ends, lengths) if lengths is not None else section(c, offsets, 0, 0, count)
+    if lengths is not None:
+        ends = c.b.cumsum(sizes, axis=0)
+        starts = c.b.subtract(ends, sizes)
+    else:
+        starts, ends = section(c, sizes, 0, 0, count), section(c, sizes, 0, 1, count + 1)
     rank = len(x.shape)
     wide = (count, *x.shape)
     place = c.b.iota(iota_dimension=1, out=TensorType(wide, I64))
