@@ -53,6 +53,8 @@ def to_numpy(array: Any) -> Any:
     import torch
 
     element = _torch_dtype(array)
+    if array.device.type == "meta" or array.layout is not torch.strided:
+        raise fail("weights", f"a torch tensor of layout {array.layout} on {array.device} has no values in memory to write")
     flat = array.detach().cpu().contiguous().reshape(-1)
     if flat.is_conj() or flat.is_neg():
         flat = flat.resolve_conj().resolve_neg()

@@ -60,7 +60,10 @@ class CompiledProgram:
     def _weight(self, key: str, wanted: TensorType) -> Any:
         if key not in self.module.weights:
             raise fail("weights", f"the program needs the weight {key!r}, which the module does not have", self.module.main.loc)
-        array, dtype = host_view(self.module.weights[key])
+        try:
+            array, dtype = host_view(self.module.weights[key])
+        except TypeError as error:
+            raise fail("weights", f"the weight {key!r} is {error}") from None
         if tuple(array.shape) != wanted.shape or dtype is not wanted.dtype:
             raise fail("weights", f"the weight {key!r} is {dtype}{list(array.shape)}, but the program needs {wanted}")
         return array

@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 import neuron_ir
 
@@ -101,3 +102,13 @@ def test_a_function_may_be_called_twice() -> None:
         "func @twice(%x: tensor<4xf32>) -> tensor<4xf32> { %y = neuron.add(%x, %x) : tensor<4xf32> func.return(%y) }"
     )
     assert neuron_ir.compile(module)(X).tolist() == (4 * X).tolist()
+
+
+def test_weights_without_values_are_named(tmp_path) -> None:
+    layer = torch.nn.Linear(3, 2, device="meta")
+    module = neuron_ir.from_torch(layer, (torch.zeros(1, 3, device="meta"),))
+    with pytest.raises(neuron_ir.IRError, match="the weight 'weight' is a torch tensor on meta"):
+        neuron_ir.compile(module)
+    with pytest.raises(neuron_ir.IRError, match="on meta has no values in memory"):
+        module.save(str(tmp_path / "m.nir"))
+    assert not list(tmp_path.iterdir())
