@@ -66,7 +66,6 @@ _FLOAT_BINARY = {
     "atan2": ("atan2", ("default",)), "copysign": ("copysign", _ALL), "igamma": ("igamma", ("default",)),
     "igammac": ("igammac", ("default",)), "xlogy": ("xlogy", ("Tensor", "Scalar_Self", "Scalar_Other")),
     "special_xlog1py": ("xlog1py", ("default", "self_scalar", "other_scalar")),
-    "special_zeta": ("zeta", ("default", "self_scalar", "other_scalar")),
 }  # fmt: skip
 
 _COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}

@@ -205,13 +205,24 @@ def _erfcx(x: Expr) -> Expr:
     return x.compare("LT", 25.0).where((near * near).exp() * near.unary("erfc"), tail)
 
 
+def _zeta(a: Expr, b: Expr) -> Expr:
+    """Hurwitz's zeta function; at the poles 0, -1, -2, ... torch gives infinity whatever side one comes from."""
+    at_pole = b.compare("LE", 0.0).both(b.compare("EQ", b.unary("floor")))
+    return at_pole.where(math.inf, b.new(b.b.zeta(a.value, b.value)))
+
+
+@lowers("special_zeta.default", "special_zeta.self_scalar", "special_zeta.other_scalar")
+def zeta(c: Context, a: Any, b: Any) -> Value:
+    return c.cast(_zeta(_wide(c, a), _wide(c, b)).value, c.out.dtype)
+
+
 @lowers("polygamma.default", "special_polygamma.default")
 def polygamma(c: Context, n: int, x: Value) -> Value:
     """``(-1)**(n+1) * n! * zeta(n+1, x)``; for n = 0 digamma."""
     e = _wide(c, x)
     if n == 0:
         return c.cast(c.b.digamma(e.value, zero="inf"), c.out.dtype)
-    value = Expr(c.b, c.b.zeta(e.lift(float(n + 1)).broadcast(e.shape).value, e.value))
+    value = _zeta(e.lift(float(n + 1)).broadcast(e.shape), e)
     return c.cast((value * ((-1.0) ** (n + 1) * math.factorial(n))).value, c.out.dtype)
 
 
