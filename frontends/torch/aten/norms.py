@@ -95,3 +95,15 @@ def batch_norm_no_stats(
     c: Context, x: Value, weight: Value | None, bias: Value | None, _training: bool, _momentum: float, eps: float
 ) -> Any:  # fmt: skip
     return c.b.batch_norm(x, weight, bias, None, None, train=True, eps=float(eps))
+
+
+@lowers("native_batch_norm.default")
+def native_batch_norm(
+    c: Context, x: Value, weight: Value | None, bias: Value | None, mean: Value | None, var: Value | None, training: bool,
+    momentum: float, eps: float,
+) -> Any:  # fmt: skip
+    if not training:
+        return c.b.batch_norm(x, weight, bias, mean, var, eps=float(eps)), None, None
+    if mean is not None:
+        raise c.unsupported("running statistics written behind the schema; export the program again")
+    return c.b.batch_norm(x, weight, bias, None, None, train=True, eps=float(eps))

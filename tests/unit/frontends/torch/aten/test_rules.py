@@ -62,7 +62,11 @@ PROMOTION = {
     ),
     "a number that bf16 cannot hold": (lambda a: a * 0.1, t([3.0, 7.0, 1000.0], BF16)),
     "alpha of integers": (lambda a, b: torch.add(a, b, alpha=3), t([1, 2], I32), t([5, 6], I32)),
-    "alpha is rounded to the halves, the sum once": (lambda a, b: torch.sub(a, b, alpha=0.3), t([1.0, 2.0], BF16), t([5.1, 6.3], BF16)),
+    "alpha is rounded to the halves, the sum once": (
+        lambda a, b: torch.sub(a, b, alpha=0.3),
+        t([1.0, 2.0], BF16),
+        t([5.1, 6.3], BF16),
+    ),
     "rsub": (lambda a: torch.rsub(a, 2, alpha=3), t([1, 2], I32)),
     "sum of bool counts (BC-095)": (lambda a, b: torch.cat([a > 0, b > 0]).sum(), t([1.0, -1.0]), t([2.0, 3.0])),
     "mean of halves": (lambda a: a.mean(), torch.full((70000,), 2.0, dtype=F16)),
@@ -255,3 +259,16 @@ def test_refusal_names_the_operation_and_the_line(name):
     with pytest.raises(IRError, match=expected) as caught:
         neuron_ir.from_torch(user, tensors)
     assert "test_rules.py" in str(caught.value.diagnostics[0].loc)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("options", [{}, {"affine": True}, {"track_running_stats": True}])
+def test_instance_norm(options: dict[str, bool], training: bool) -> None:
+    norm = torch.nn.InstanceNorm1d(3, **options).train(training)
+    x = torch.linspace(-2, 5, 30).reshape(2, 3, 5) ** 2
+    if norm.running_mean is not None:
+        norm.running_mean.copy_(t([1.0, 2.0, 3.0]))
+    program = neuron_ir.compile(neuron_ir.from_torch(norm, (x,)))
+    torch.testing.assert_close(program(x), norm(x), rtol=1e-5, atol=1e-5)
+    for name, value in program.state.items():
+        torch.testing.assert_close(torch.from_numpy(value), norm.get_buffer(name))
