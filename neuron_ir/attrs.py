@@ -50,6 +50,8 @@ class Dense:
         n, width = math.prod(shape), dtype.nbytes if not dtype.is_complex else dtype.bits // 8
         if len(data) not in (width, n * width):
             raise fail("attr", f"a constant of {n} x {dtype} takes {n * width} bytes, not {len(data)}")
+        if math.prod(max(d, 1) for d in shape) * width >= 1 << 63:
+            raise fail("attr", f"a constant of {list(shape)} x {dtype} is larger than any memory")
         if n > 1 and len(data) == n * width and data[:width] * n == data:
             data = data[:width]
         self.dtype, self.shape, self.data = dtype, shape, data

@@ -60,7 +60,10 @@ def random_inputs(func: Func, weights: Mapping[str, Any], seed: int = 0) -> list
         elif not arg.type.is_static:
             raise fail("input", f"no example input can be made for %{arg.name or i} of type {arg.type}", func.loc)
         else:
-            arrays.append(random_array(arg.type, zlib.crc32(f"{seed}:{i}:{arg.type}".encode())))
+            try:
+                arrays.append(random_array(arg.type, zlib.crc32(f"{seed}:{i}:{arg.type}".encode())))
+            except (MemoryError, ValueError) as error:  # ValueError: more elements than numpy counts
+                raise fail("input", f"an example input of type {arg.type} is too large: {error}", func.loc) from None
     return arrays
 
 

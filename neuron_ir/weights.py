@@ -231,7 +231,7 @@ def _read(path: Path, file: BinaryIO) -> dict[str, Any]:
         aliases, exotic = json.loads(metadata.get(ALIASES, "{}")), json.loads(metadata.get(DTYPES, "{}"))
         if not all(isinstance(x, dict) for x in (header, aliases, exotic)):
             raise ValueError("not a table")
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise _damaged(path, f"its header is not the JSON of a safetensors file ({str(error)[:80]})") from None
     data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays = {name: _view(path, data, 8 + length, name, entry, exotic.get(name)) for name, entry in header.items()}
@@ -252,9 +252,9 @@ def _view(path: Path, data: Any, base: int, name: str, entry: Any, exotic: str |
             raise ValueError("a size is not a number")
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, f"the entry of {name!r} is malformed ({error})") from None
-    if exotic is not None and is_dtype(exotic):
+    if exotic is not None and isinstance(exotic, str) and is_dtype(exotic):
         shape, element = shape[:-1], dtype(exotic)
-    elif exotic is None and code in _FROM_SAFETENSORS:
+    elif exotic is None and isinstance(code, str) and code in _FROM_SAFETENSORS:
         element = dtype(_FROM_SAFETENSORS[code])
     else:
         raise fail("weights", f"{path}: the weight {name!r} has the element type {exotic or code}, which is not known")
@@ -265,7 +265,10 @@ def _view(path: Path, data: Any, base: int, name: str, entry: Any, exotic: str |
         )
     if base + end > len(data):
         raise _damaged(path, f"it ends inside {name!r}: {len(data)} bytes where at least {base + end} are needed")
-    return numpy.frombuffer(data, element.numpy, count, base + begin).reshape(shape)
+    try:
+        return numpy.frombuffer(data, element.numpy, count, base + begin).reshape(shape)
+    except ValueError as error:  # an empty array of sizes beyond what numpy counts
+        raise _damaged(path, f"{name!r} is {list(shape)} x {element} ({error})") from None
 
 
 def _damaged(path: Path, reason: str) -> IRError:

@@ -15,6 +15,7 @@ from neuron_ir.backends.jax_cpu.checks import CheckedMeaning, Checks
 from neuron_ir.backends.jax_cpu.guards import COMPILER_OPTIONS, protect
 from neuron_ir.backends.jax_cpu.signature import Signature
 from neuron_ir.core import Module
+from neuron_ir.diagnostics import fail
 from neuron_ir.meaning import run, x64
 
 __all__ = ["Executable", "executable_for", "resource_names"]
@@ -40,8 +41,15 @@ class Executable:
 
         Raises :class:`IRError` where a condition of the program, such as an index in range, does not hold.
         """
-        with x64():
-            results = self.compiled(*weights, *state, *resources, *inputs)
+        from jax.errors import JaxRuntimeError
+
+        try:
+            with x64():
+                results = self.compiled(*weights, *state, *resources, *inputs)
+        except JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise fail("runtime", f"the memory does not suffice: {str(error).partition(': ')[2]}") from None
         flags = results[self.n_results :]
         if self.checks.calls_back:
             for result in results:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +61,34 @@ def test_structured_arrays_are_no_raw_bytes(tmp_path: Path, capsys: pytest.Captu
     np.savez(tmp_path / "x.npz", x=np.zeros(2, [("a", "i2"), ("b", "i2")]))
     assert run([str(tmp_path / "m.nir"), "--inputs", str(tmp_path / "x.npz")]) == 1
     assert "an element type that the IR does not have" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", ["9999999999999999999", "99999999x99999"])
+def test_more_than_the_memory_holds(size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.nir"
+    path.write_text(f"func @main(%x: tensor<{size}xf32>) -> tensor<{size}xf32> {{ func.return(%x) }}")
+    assert run([str(path), "--random", "0"]) == 1
+    assert "is too large" in capsys.readouterr().err
+    constant = f"%y = neuron.constant() {{value = dense<1.0>}} : tensor<{size}xf32>"
+    path.write_text(f"func @main() -> tensor<{size}xf32> {{ {constant} func.return(%y) }}")
+    assert run([str(path)]) == 1
+    assert re.search(r"error\[(runtime|attr)\].*memory", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"w": {"dtype": ["F32"], "shape": [4], "data_offsets": [0, 16]}},
+        {"w": {"dtype": "F32", "shape": [2**70, 0], "data_offsets": [0, 0]}},
+        {"__metadata__": {"neuron_ir.dtypes": "[" * 100_000}},
+        {"__metadata__": {"neuron_ir.dtypes": '{"w": [1]}'}, "w": {"dtype": "U8", "shape": [4, 4], "data_offsets": [0, 16]}},
+    ],
+)
+def test_weights_files_made_by_malice(header: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.nir").write_text(
+        'func @main(%w: tensor<4xf32> {kind = "weight", weight = "w"}) -> tensor<4xf32> { func.return(%w) }'
+    )
+    text = json.dumps(header).encode()
+    (tmp_path / "m.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(16))
+    assert run([str(tmp_path / "m.nir")]) == 1
+    assert "error[weights]" in capsys.readouterr().err
