@@ -152,7 +152,7 @@ def _shape(aval: Any) -> tuple[int | str, ...]:
 
 def _type(aval: Any) -> tuple[tuple[int | str, ...], np.dtype[Any]]:
     """Sizes and element type; of a typed random key those of its data, which is what the lowered program takes and gives."""
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+    if jax.numpy.issubdtype(aval.dtype, jax.dtypes.prng_key):
         aval = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
     return _shape(aval), np.dtype(aval.dtype)
 

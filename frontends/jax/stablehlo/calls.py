@@ -91,8 +91,8 @@ def _shape_assertion(c: Translator, op: Any, *operands: Any) -> Any:
         return ()
     test = operands[0].op if isinstance(operands[0], Value) else None
     if test is not None and test.name == "neuron.compare" and not test.operands[0].type.rank:
-        sides = [c.sizes_behind(v) for v in test.operands]
-        if all(sides) and c.learn(test.get("direction"), sides[0][0], sides[1][0]):
+        left, right = (c.sizes_behind(v) for v in test.operands)
+        if left and right and c.learn(test.get("direction"), left[0], right[0]):
             return ()
     values = [c.value_of(x) for x in operands]
     config = json.dumps({"error_message": message})
