@@ -52,6 +52,9 @@ def compile(module: Module, target: str = "reference", **options: Any) -> Progra
     >>> neuron_ir.compile(neuron_ir.parse(text))(numpy.float32([1, 2, 3]))
     array([2., 4., 6.], dtype=float32)
     """
+    if not isinstance(module, Module):
+        hint = "; import it first, with from_torch, from_jax, from_stablehlo, parse or load"
+        raise fail("input", f"a {type(module).__name__} is no module of the Neuron IR{hint}")
     return backend(target).compile_module(module, **options)
 
 

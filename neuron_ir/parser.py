@@ -38,6 +38,8 @@ def parse(text: str, file: str = "<text>") -> Module:
 
     The result is well formed but not verified: see :meth:`Module.verify`.
     """
+    if not isinstance(text, str):
+        raise fail("input", f"the text of a module is needed, not a {type(text).__name__}")
     load_dialects()
     _check_nesting(text, file)
     with bulk():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from neuron_ir.attrs import Dense
 from neuron_ir.builder import create
 from neuron_ir.core import Block, Func, Op, Value, clone_op
+from neuron_ir.diagnostics import fail
 from neuron_ir.locations import fuse_locations
 from neuron_ir.passmanager import Context, FuncPass, option
 from neuron_ir.types import TensorType
@@ -25,6 +26,10 @@ class Fuse(FuncPass):
     """
 
     max_ops: int = option(32, "the most ops in one group, constants not counted")
+
+    def __post_init__(self) -> None:
+        if self.max_ops < 1:
+            raise fail("pass", f"pass {self.name}: max-ops = {self.max_ops}, but a group has at least 1 op")
 
     def run_func(self, func: Func, ctx: Context) -> None:
         blocks = [func.body]

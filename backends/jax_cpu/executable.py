@@ -76,10 +76,11 @@ def executable_for(module: Module, options: dict[str, Any]) -> Executable:
 
 
 def program_key(module: Module, options: dict[str, Any]) -> str:
-    """A hash of all that an executable depends on: the printed program (shapes, types, roles of arguments and results, constants),
-    the options, the versions, and the environment that XLA reads. Weights are arguments, so only their types count.
+    """A hash of all that an executable depends on: the printed program (shapes, types, roles of arguments and results, constants,
+    and the places that its errors name), the options, the versions, and the environment that XLA reads. Weights are arguments, so
+    only their types count.
     """
-    parts = [module.text(), repr(sorted(options.items())), _versions(), os.environ.get("XLA_FLAGS", "")]
+    parts = [module.text(locations=True), repr(sorted(options.items())), _versions(), os.environ.get("XLA_FLAGS", "")]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

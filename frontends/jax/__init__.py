@@ -47,6 +47,8 @@ def from_stablehlo(source: str | bytes | Path, *, file: str = "") -> Module:
             source = source.read_bytes()
         except OSError as error:
             raise fail("file", f"{file}: {error.strerror or error}") from None
+    if not isinstance(source, str | bytes):
+        raise fail("input", f"StableHLO comes as text, bytes or a path, not as a {type(source).__name__}")
     file = file or "<stablehlo>"
     return import_module(parse(source, file=file), file)
 
