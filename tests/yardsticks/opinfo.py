@@ -15,18 +15,16 @@ from functools import cache, lru_cache
 from typing import Any
 from unittest import mock
 
+from tests.yardsticks import path
+
 NAME = "opinfo"
-DTYPES = {
-    "f32": "float32", "i64": "int64", "bool": "bool", "bf16": "bfloat16", "f16": "float16", "i32": "int32", "u8": "uint8",
-    "c64": "complex64", "f64": "float64",
-}  # fmt: skip
 _MOST = 400  # samples looked at per operator
 _UNINITIALISED = ("empty", "new_empty", "empty_like", "new_empty_strided", "empty_strided", "empty_permuted")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this yardstick."""
-    parser.add_argument("--dtypes", default="f32", help=f"of {','.join(DTYPES)}")
+    parser.add_argument("--dtypes", default="f32", help=f"of {','.join(path.DTYPES)}")
     parser.add_argument("--samples", type=int, default=1, help="at most this many per operator and element type")
 
 
@@ -35,7 +33,10 @@ def cases(args: argparse.Namespace) -> list[str]:
     import torch
 
     names = [
-        f"{name}:{d}" for name, op in _ops().items() for d in args.dtypes.split(",") if getattr(torch, DTYPES[d]) in _supported(op)
+        f"{name}:{d}"
+        for name, op in _ops().items()
+        for d in args.dtypes.split(",")
+        if getattr(torch, path.DTYPES[d]) in _supported(op)
     ]
     return [f"{name}:{i}" for name in names for i in range(args.samples)]
 
@@ -63,7 +64,7 @@ def _samples(name: str, dtype: str) -> list[Any]:
 
     torch.manual_seed(0)
     op = _ops()[name]
-    every = list(itertools.islice(op.sample_inputs("cpu", getattr(torch, DTYPES[dtype]), requires_grad=False), _MOST))
+    every = list(itertools.islice(op.sample_inputs("cpu", getattr(torch, path.DTYPES[dtype]), requires_grad=False), _MOST))
     first = next((i for i, s in enumerate(every[:4]) if not _has_empty(s)), 0)
     rest = every[:first] + every[first + 1 :]
     step = next((p for p in (37, 41, 43) if len(rest) % p), 1)  # a prime step visits all and begins far apart
@@ -109,10 +110,7 @@ def _judge(call: _Call, program: Any, expected: Any, random: bool, dtype: str) -
     try:
         actual = run_whole_path(program, call.copies())
     except IRError as error:
-        first = error.diagnostics[0]
-        return "refused", f"{first.message}" if first.message.startswith(
-            ("aten.", "prims.", "neuron.")
-        ) else f"{first.code}: {first.message}"
+        return "refused", path.refusal(error)
     problem = _problem(expected, actual, call, {"shape_only": random})
     if problem and not random:
         exact = call.exact()
@@ -123,21 +121,7 @@ def _judge(call: _Call, program: Any, expected: Any, random: bool, dtype: str) -
 
 def run_whole_path(program: Any, inputs: list[Any]) -> Any:
     """Import, print, parse, verify, compile and run an exported program; the flat list of its results."""
-    import torch
-
-    import neuron_ir
-    from neuron_ir.frontends.torch.export import functionalize
-    from neuron_ir.frontends.torch.importer import import_program
-    from neuron_ir.verify import verify
-
-    module = import_program(functionalize(program))
-    text = module.text()
-    parsed = neuron_ir.parse(text)
-    if parsed.text() != text:
-        raise AssertionError("the text reads back as another program")
-    parsed.weights = module.weights
-    verify(parsed)
-    return torch.utils._pytree.tree_leaves(neuron_ir.compile(parsed)(*inputs))
+    return path.leaves(path.compiled(program)(*inputs))
 
 
 class _Call:

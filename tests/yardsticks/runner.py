@@ -2,8 +2,9 @@
 
 A yardstick is a module with ``NAME``, ``cases(args) -> list[str]``, ``run_case(case) -> (outcome, detail)`` and, where it needs
 more options than the common ones, ``arguments(parser)``. ``runner.main(module_name)`` spreads the cases over ``--jobs``
-processes; a case that takes longer than ``--timeout`` seconds ends its process; every outcome is one line of ``--log``, and a
-run can ``--resume``.
+processes; a case that takes longer than ``--timeout`` seconds of processor time ends its process; every outcome is one line of
+``--log``, and a run can ``--resume``. ``--report`` writes the counts as ``results/<NAME>.json`` (see ``results.py``), from which
+``python -m tests.yardsticks.coverage`` makes the page.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import importlib
 import json
 import multiprocessing
+import os
 import random
 import sys
 import time
@@ -19,31 +21,12 @@ from collections import Counter
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-# Outcome -> what it means. The ceiling is everything but the last two.
-OUTCOMES = {
-    "right": "values, element types and shapes are the framework's",
-    "wrong": "a value, element type or shape differs and nothing warned",
-    "refused": "a diagnostic that names the operation and the reason",
-    "unclear": "an error that is no diagnostic of ours",
-    "crashed": "the process died",
-    "timeout": "no answer in time",
-    "not exportable": "the framework itself cannot express the program for any backend",
-    "no sample": "the framework has no input for this case, or cannot run it itself",
-}
-
+from tests.yardsticks.results import BAD, FOLDER, OUTCOMES, Outcome, ceiling, collect
 
 _START = 300.0  # seconds for a worker to load the frameworks
-
-
-class Outcome(NamedTuple):
-    """What became of one case."""
-
-    case: str
-    outcome: str
-    detail: str
-    seconds: float
+_PATIENCE = 10  # a case that waits for processors may take so many times its --timeout by the clock
 
 
 class _Worker:
@@ -57,11 +40,29 @@ class _Worker:
         there.close()
         self.case = ""
         self.is_ready = False
-        self.started = time.monotonic()
+        self.started, self.cpu_before = time.monotonic(), 0.0
 
     def give(self, case: str) -> None:
-        self.case, self.started = case, time.monotonic()
+        self.case = case
+        self.restart()
         self.connection.send(case)
+
+    def restart(self) -> None:
+        """Count the case's time from now on."""
+        self.started, self.cpu_before = time.monotonic(), self.cpu_seconds()
+
+    def cpu_seconds(self) -> float:
+        """Processor time that the process has used; 0 where the system does not tell."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def is_late(self, seconds: float) -> bool:
+        """Whether the case took more processor time than ``seconds``, or far longer by the clock."""
+        waited = time.monotonic() - self.started
+        return waited > seconds and (waited > _PATIENCE * seconds or self.cpu_seconds() - self.cpu_before > seconds)
 
     def end(self) -> None:
         self.process.kill()
@@ -126,11 +127,12 @@ def _poll(worker: _Worker, ready: bool, timeout: float) -> Outcome | None:
             return Outcome(worker.case, "crashed", f"exit code {worker.process.exitcode}", seconds)
         if answer is not None:
             return Outcome(worker.case, *answer, seconds)
-        worker.is_ready, worker.started = True, time.monotonic()
+        worker.is_ready = True
+        worker.restart()
         return None
     if not worker.is_ready:
         timeout = max(timeout, _START)
-    return Outcome(worker.case, "timeout", f"more than {timeout:.0f} s", seconds) if seconds > timeout else None
+    return Outcome(worker.case, "timeout", f"more than {timeout:.0f} s", seconds) if worker.is_late(timeout) else None
 
 
 def _record(outcome: Outcome, sink: Path | None) -> None:
@@ -148,10 +150,10 @@ def _progress(done: Sequence[Outcome], total: int) -> None:
 def table(title: str, outcomes: Sequence[Outcome]) -> str:
     """A Markdown table of the counts, with the share of right ones among those that the framework itself can express."""
     counts = Counter(o.outcome for o in outcomes)
-    ceiling = sum(counts[name] for name in OUTCOMES if name not in ("not exportable", "no sample"))
-    share = f"{100 * counts['right'] / ceiling:.1f} %" if ceiling else "-"
+    most = ceiling(counts)
+    share = f"{100 * counts['right'] / most:.1f} %" if most else "-"
     head = ["", *OUTCOMES, "ceiling", "right of ceiling"]
-    row = [title, *(str(counts[name]) for name in OUTCOMES), str(ceiling), share]
+    row = [title, *(str(counts[name]) for name in OUTCOMES), str(most), share]
     return "\n".join("| " + " | ".join(r) + " |" for r in (head, ["---"] * len(head), row))
 
 
@@ -165,14 +167,17 @@ def main(module_name: str, argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
     parser.add_argument("--log", type=Path, help="a JSON-lines file of outcomes")
     parser.add_argument("--resume", action="store_true", help="leave out what --log already has")
-    parser.add_argument("--show", default="wrong,unclear,crashed,timeout", help="outcomes whose cases are listed")
+    parser.add_argument("--again", default="", help="with --resume: run again those with these outcomes (comma-separated)")
+    parser.add_argument("--report", type=Path, nargs="?", const=Path(), help="write the counts here (default: results/NAME.json)")
+    parser.add_argument("--show", default=",".join(BAD), help="outcomes whose cases are listed")
     if hasattr(module, "arguments"):
         module.arguments(parser)
     args = parser.parse_args(argv)
     cases = [c for c in module.cases(args) if args.only in c]
+    population = len(cases)
     if args.sample and args.sample < len(cases):
         cases = sorted(random.Random(0).sample(cases, args.sample))
-    earlier = _read(args.log) if args.resume and args.log and args.log.exists() else []
+    earlier = _read(args.log, args.again.split(",")) if args.resume and args.log and args.log.exists() else []
     known = {o.case for o in earlier}
     outcomes = earlier + run(module_name, [c for c in cases if c not in known], args.jobs, args.timeout, args.log)
     shown = args.show.split(",")
@@ -180,8 +185,21 @@ def main(module_name: str, argv: Sequence[str] | None = None) -> int:
         if outcome.outcome in shown or "all" in shown:
             print(f"{outcome.outcome}: {outcome.case}: {outcome.detail}")
     print(table(module.NAME, outcomes))
-    return int(any(o.outcome in ("wrong", "unclear", "crashed", "timeout") for o in outcomes))
+    if args.report is not None:
+        path = args.report if args.report.name else FOLDER / f"{module.NAME}.json"
+        collect(module, outcomes, max(population, len(outcomes)), _command(module_name, args, parser)).write(path)
+    return int(any(o.outcome in BAD for o in outcomes))
 
 
-def _read(log: Path) -> list[Outcome]:
-    return [Outcome(**json.loads(line)) for line in log.read_text(encoding="utf-8").splitlines()]
+def _command(module_name: str, args: argparse.Namespace, parser: argparse.ArgumentParser) -> str:
+    """The command that gives the same outcomes: the options that choose or bound the cases."""
+    plain = ("help", "log", "resume", "again", "show", "report", "jobs")
+    chosen = [a for a in parser._actions if a.dest not in plain and getattr(args, a.dest) != a.default]
+    options = [f" {a.option_strings[0]}" + ("" if a.nargs == 0 else f" {getattr(args, a.dest)}") for a in chosen]
+    return f"python -m {module_name}{''.join(options)} --report"
+
+
+def _read(log: Path, again: Sequence[str]) -> list[Outcome]:
+    """The last outcome of each case in a log, without those that are to be run again."""
+    outcomes = (Outcome(**json.loads(line)) for line in log.read_text(encoding="utf-8").splitlines())
+    return [o for o in {o.case: o for o in outcomes}.values() if o.outcome not in again]
