@@ -7,6 +7,7 @@ settings (64-bit types off), as the harnesses are meant to.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from functools import cache
 from typing import Any
 
 NAME = "harnesses"
+_CLEARED_AFTER = 250  # harnesses of one worker; JAX keeps every compiled program
+_served = itertools.count(1)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +70,8 @@ def run_case(case: str) -> tuple[str, str]:
 
     from neuron_ir.diagnostics import IRError
 
+    if next(_served) % _CLEARED_AFTER == 0:
+        jax.clear_caches()
     harness = _harnesses()[case]
     if not harness.filter("cpu"):
         return "no sample", "; ".join(x.description for x in harness.jax_unimplemented) or "filtered"
