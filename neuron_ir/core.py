@@ -308,7 +308,8 @@ class Func:
 
     * arguments: ``kind`` (``"input"`` by default, ``"weight"`` or ``"buffer"``), ``name`` (the user's name), ``weight`` (the key in
       ``Module.weights`` bound to it);
-    * results: ``kind`` (``"output"`` by default, or ``"update"``: the new value of the argument with index ``updates``), ``name``.
+    * results: ``kind`` (``"output"`` by default, or ``"update"``: the new value of the argument with index ``updates``), ``name``,
+      ``number`` (the caller gets a Python number).
     """
 
     __slots__ = ("name", "body", "result_types", "arg_attrs", "result_attrs", "dims", "attrs", "loc", "module")

@@ -12,8 +12,10 @@ from typing import Any
 
 from neuron_ir.attrs import Dense, Resource
 from neuron_ir.builder import Builder
-from neuron_ir.core import Block, Func, Module, Op, Value
+from neuron_ir.core import Block, Func, Module, Op, Value, clone_op
+from neuron_ir.datasizes import BIND, bindings, symbols_of
 from neuron_ir.diagnostics import IRError, fail
+from neuron_ir.dims import DimLike, symbol
 from neuron_ir.locations import UNKNOWN_LOC, FileLoc
 from neuron_ir.types import TensorType
 
@@ -69,8 +71,11 @@ class Meaning:
 def run(
     func: Func, inputs: Sequence[Any], j: Meaning, observe: Callable[[Op, tuple[Any, ...]], None] | None = None
 ) -> tuple[Any, ...]:
-    """The values of ``func`` on ``inputs`` (one JAX array per argument, of static shapes). ``observe`` sees each op's results."""
-    return Frame(j, observe, {}).block(func.body, inputs)
+    """The values of ``func`` on ``inputs`` (one JAX array per argument, of static shapes). ``observe`` sees each op's results.
+
+    Where the data decide sizes the inputs must be concrete: each size is read as it comes up.
+    """
+    return (SizingFrame if bindings(func) else Frame)(j, observe, {}).block(func.body, inputs)
 
 
 class Frame:
@@ -137,6 +142,28 @@ class Frame:
 
     def block_of_expansion(self, op: Op, operands: list[Any]) -> tuple[Any, ...]:
         return type(self)(self.j, None, {}).block(expansion(op), operands)
+
+
+class SizingFrame(Frame):
+    """Values of a function that binds sizes of its data: the ops after a binding are given the size that it found."""
+
+    def __init__(self, j: Meaning, observe: Callable[[Op, tuple[Any, ...]], None] | None, values: dict[Value, Any]):
+        super().__init__(j, observe, values)
+        self.sizes: dict[str, DimLike] = {}
+
+    def op(self, op: Op, operands: list[Any]) -> tuple[Any, ...]:
+        if op.name == BIND:
+            results = super().op(op, operands)
+            self.sizes[str(op.get("size"))] = int(results[0])
+            return results
+        names = symbols_of(op) if self.sizes else set()
+        if names.isdisjoint(self.sizes):
+            return super().op(op, operands)
+        sized = clone_op(op, {}, {name: self.sizes.get(name, symbol(name)) for name in names})
+        try:
+            return super().op(sized, operands)
+        finally:
+            sized.erase()
 
 
 class RegionFunction:

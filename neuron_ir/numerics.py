@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.core import Func, Module, Op
+from neuron_ir.datasizes import bindings
 from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.instrument import Instrument
 from neuron_ir.locations import UNKNOWN_LOC
@@ -21,9 +22,15 @@ __all__ = ["VerifyNumerics", "difference", "example_sizes", "random_array", "ran
 
 
 def example_sizes(func: Func) -> dict[str, int]:
-    """A small size for each symbol of a function: different ones where the ranges allow, so that mixed-up dims show."""
+    """A small size for each symbol of a function: different ones where the ranges allow, so that mixed-up dims show.
+
+    Symbols that the function binds itself have none.
+    """
     sizes: dict[str, int] = {}
+    bound = bindings(func)
     for i, (name, (low, high)) in enumerate(func.dims.items()):
+        if name in bound:
+            continue
         size = max(low, 3 + i)
         sizes[name] = size if high is None else min(size, high)
     return sizes

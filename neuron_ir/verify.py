@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neuron_ir.core import Block, Func, Module, Op, Value
+from neuron_ir.datasizes import BIND, bindings, own_symbols
 from neuron_ir.diagnostics import Diagnostic, IRError
 from neuron_ir.dims import Dim
 from neuron_ir.opdef import REQUIRED, result_types
@@ -32,6 +33,8 @@ class _Verifier:
         self.func = func
         self.errors = errors
         self.visible: set[Value] = set()
+        self.binders = bindings(func)  # symbol -> the op that binds it
+        self.unbound = set(self.binders)  # as far as the walk has come
 
     def run(self) -> None:
         func = self.func
@@ -41,6 +44,8 @@ class _Verifier:
             )
         for value in func.args:
             self.symbols(value.type)
+        for name in sorted(self.unbound & _argument_symbols(func)):
+            self.report(self.binders[name].error("name", f"the size {name} is one of the arguments' sizes, so it cannot be bound"))
         for i, attrs in enumerate(func.result_attrs):
             self.update(i, attrs.get("updates"))
         self.block(func.body, "func.return", func.result_types, 0)
@@ -83,6 +88,8 @@ class _Verifier:
             for v in op.operands:
                 if v not in visible:
                     self.report(op.error("dominance", f"operand {v!r} is not defined before this op"))
+            if self.binders:
+                self.data_sizes(op, depth)
             self.op(op, depth)
             visible.update(op.results)
             defined.extend(op.results)
@@ -90,6 +97,23 @@ class _Verifier:
                 self.report(op.error("region", "a terminator must be the last op of its block"))
         self.terminator(block, terminator, yields)
         visible.difference_update(defined)
+
+    def data_sizes(self, op: Op, depth: int) -> None:
+        """A size of the data is bound once, at the function's own level, and before it is used."""
+        if op.name == BIND:
+            name = str(op.attrs.get("size"))
+            if depth:
+                self.report(
+                    op.error("region", f"the size {name} is bound inside a region; only a function's own level can do that")
+                )
+            elif self.binders.get(name) is not op:
+                self.report(op.error("name", f"the size {name} is bound twice"))
+            elif name not in self.func.dims:
+                self.report(op.error("name", f"the size {name} has no range, write [{name} in 0..inf] in the function's head"))
+            self.unbound.discard(name)
+        early = self.unbound & own_symbols(op)
+        if early:
+            self.report(op.error("dominance", f"the size {min(early)} is used before the op that binds it"))
 
     def terminator(self, block: Block, name: str, yields: Sequence[Type] | None) -> None:
         last = block.last
@@ -126,6 +150,11 @@ class _Verifier:
                 self.visible = set()
             self.block(block, "neuron.yield", declared.results(op) if declared.results else None, depth + 1)
             self.visible = around
+
+
+def _argument_symbols(func: Func) -> set[str]:
+    shapes = [a.type.shape for a in func.args if isinstance(a.type, TensorType)]
+    return {name for shape in shapes for d in shape if isinstance(d, Dim) for name in d.symbols}
 
 
 def _check_operands(op: Op) -> None:

@@ -190,6 +190,7 @@ def _widened(func: Func) -> tuple[Func, dict[tuple[Op, int], tuple[int, int]]]:
     from neuron_ir.builder import Builder
 
     copy = Func(func.name, [_wide_type(a.type) for a in func.args])
+    copy.dims = dict(func.dims)
     mapping: dict[Value, Value] = dict(zip(func.args, copy.args, strict=True))
     positions: dict[tuple[Op, int], tuple[int, int]] = {}
     b = Builder(copy.body)

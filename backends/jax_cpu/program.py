@@ -11,7 +11,9 @@ from neuron_ir.backends.jax_cpu._compat import check
 from neuron_ir.backends.jax_cpu.arrays import host_view, kind_of, resident, settle, user_array, write_back
 from neuron_ir.backends.jax_cpu.executable import Executable, executable_for, resource_names
 from neuron_ir.backends.jax_cpu.signature import Signature
+from neuron_ir.backends.jax_cpu.stages import StagedExecutable
 from neuron_ir.core import Module
+from neuron_ir.datasizes import bindings
 from neuron_ir.diagnostics import fail
 from neuron_ir.meaning import x64
 from neuron_ir.specialise import solve_sizes, specialise
@@ -32,7 +34,7 @@ class CompiledProgram:
         self.module = module
         self.options = options
         self.signature = Signature.of(module.main)
-        self._executables: dict[tuple[Any, ...], Executable] = {}
+        self._executables: dict[tuple[Any, ...], Executable | StagedExecutable] = {}
         self._lock = threading.Lock()
         with x64():
             self._state = [resident(self._bound(i)).copy() for i in self.signature.state]
@@ -90,12 +92,13 @@ class CompiledProgram:
             arrays.append(array)
         return arrays
 
-    def _executable(self, arrays: Sequence[Any]) -> Executable:
+    def _executable(self, arrays: Sequence[Any]) -> Executable | StagedExecutable:
         """The executable for the inputs' shapes; built on first use."""
         key = () if not self.module.main.dims else tuple(a.shape for a in arrays)
         executable = self._executables.get(key)
         if executable is None:
-            executable = self._executables[key] = executable_for(self._sized(arrays), self.options)
+            make = StagedExecutable if bindings(self.module.main) else executable_for
+            executable = self._executables[key] = make(self._sized(arrays), self.options)
         return executable
 
     def _sized(self, arrays: Sequence[Any]) -> Module:
@@ -120,7 +123,9 @@ class CompiledProgram:
             if target not in signature.state:
                 write_back(values[signature.inputs.index(target)], results[result], signature.name(target))
         kind = kind_of(values) if values else self.module.attrs.get("source", "numpy")
-        return signature.arrange([user_array(results[i], kind) for i in signature.outputs])
+        numbers = {i for i, attrs in enumerate(self.module.main.result_attrs) if attrs.get("number")}
+        outputs = [results[i].item() if i in numbers else user_array(results[i], kind) for i in signature.outputs]
+        return signature.arrange(outputs)
 
 
 def _restored(module: Module, options: dict[str, Any], state: dict[str, Any]) -> CompiledProgram:

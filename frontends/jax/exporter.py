@@ -16,6 +16,7 @@ import jax
 
 import neuron_ir
 from neuron_ir.core import Func, Module, Op
+from neuron_ir.datasizes import bindings
 from neuron_ir.diagnostics import fail
 from neuron_ir.frontends.jax import _compat, rules
 from neuron_ir.frontends.jax._compat import PLATFORM, ir
@@ -36,6 +37,8 @@ def export(module: Module, sizes: Mapping[str, int] | None = None, *, locations:
     _compat.check()
     rules.register()
     _hide_own_frames()
+    for size, op in bindings(module.main).items():
+        raise fail("unsupported", f"{op.name}: the size {size} depends on the data, which StableHLO text cannot hold", op.loc)
     open_sizes = [name for name in module.main.dims if name not in (sizes or {})]
     if open_sizes:
         raise fail("input", f"StableHLO text needs a number for the size(s) {', '.join(open_sizes)}", module.main.loc)

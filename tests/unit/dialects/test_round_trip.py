@@ -52,6 +52,8 @@ FORMS = [
     ("checked_index", [N], None, {"size": 9}),
     ("one_hot", [N], None, {"size": 5, "axis": 0, "dtype": F.dtype}),
     ("embedding", [F, I1], None, {"padding_idx": 0}),
+    ("nonzero", [F], None, {"size": 5, "fill_value": 0}),
+    ("check", [B], None, {"message": "no"}),
     (
         "scatter", [F, I1, tensor([2, 4], "f32")], None,
         {"update_window_dims": [1], "inserted_window_dims": [0], "scatter_dims_to_operand_dims": [0], "index_vector_dim": 1,
