@@ -14,6 +14,7 @@ TRIED = ("2.13",)
 
 _NAMES: dict[str, tuple[str, str]] = {
     "CustomDecompTable": ("torch.export.decomp_utils", "CustomDecompTable"),
+    "counters": ("torch._dynamo.utils", "counters"),
     "decomposition_table": ("torch._decomp", "decomposition_table"),
     "FakeTensor": ("torch._subclasses.fake_tensor", "FakeTensor"),
     "FakeTensorMode": ("torch._subclasses.fake_tensor", "FakeTensorMode"),
@@ -25,8 +26,10 @@ _NAMES: dict[str, tuple[str, str]] = {
     "aot_export_module": ("torch._functorch.aot_autograd", "aot_export_module"),
     "aot_module_simplified": ("torch._functorch.aot_autograd", "aot_module_simplified"),
     "dispatch_functionalize": ("torch._subclasses.functional_tensor", "dispatch_functionalize"),
+    "get_debug_dir": ("torch._dynamo.utils", "get_debug_dir"),
     "has_kernel": ("torch._C", "_dispatch_has_kernel_for_dispatch_key"),
     "make_boxed_func": ("functorch.compile", "make_boxed_func"),
+    "register_log": ("torch._logging._internal", "register_log"),
     "tree_flatten_with_path": ("torch.utils._pytree", "tree_flatten_with_path"),
     "tree_leaves": ("torch.utils._pytree", "tree_leaves"),
     "tree_map": ("torch.utils._pytree", "tree_map"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.decompositions import KEEP
 from neuron_ir.frontends.torch.export import export, functionalize
 from neuron_ir.frontends.torch.lowering import rules
 
-__all__ = ["is_torch_program", "node_values"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["graph_values", "is_torch_program", "node_values"]
 
 
 def is_torch_program(program: Any) -> bool:
@@ -29,16 +32,31 @@ def node_values(program: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     signature = functional.signature
     leaves = iter(_compat.get("tree_leaves")((tuple(args), dict(kwargs))))
     inputs = [signature.weights[e.target] if e.target in signature.weights else next(leaves) for e in signature.inputs]
-    module = torch.fx.GraphModule(functional.owner, functional.graph)
+    return graph_values(torch.fx.GraphModule(functional.owner, functional.graph), inputs)
+
+
+def graph_values(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Any]:
+    """Run a functional graph with torch; its tensors by node name, without those that follow from a random draw."""
+    import torch
+
     values: dict[str, Any] = {}
+    drawn: set[torch.fx.Node] = set()
 
     class Recorder(torch.fx.Interpreter):
         def run_node(self, n: torch.fx.Node) -> Any:
             result = super().run_node(n)
-            if isinstance(result, torch.Tensor):
+            if _is_random(n) or any(source in drawn for source in n.all_input_nodes):
+                drawn.add(n)
+            elif isinstance(result, torch.Tensor) and n.op == "call_function":
                 values[n.name] = result.detach()
             return result
 
     with torch.no_grad():
-        Recorder(module).run(*inputs)
+        Recorder(graph).run(*inputs)
     return values
+
+
+def _is_random(node: torch.fx.Node) -> bool:
+    import torch
+
+    return isinstance(node.target, _compat.get("OpOverload")) and torch.Tag.nondeterministic_seeded in node.target.tags

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-import neuron_ir
 from tests.integration.torch_models import BUILDERS, relative_error
 
 
@@ -86,15 +85,6 @@ def test_dropout_keeps_the_same_elements_forward_and_backward() -> None:
     y = compiled(nn.Dropout(0.5).train())(x)
     y.sum().backward()
     assert torch.equal(y.detach(), x.grad) and set(x.grad.unique().tolist()) == {0.0, 2.0}
-
-
-def test_a_wrong_option_is_refused_by_name() -> None:
-    with pytest.raises(Exception, match=r"no option 'pases'.*did you mean 'passes'") as caught:
-        torch.compile(nn.Linear(2, 2), backend="neuron", options={"pases": ""})(torch.zeros(1, 2))
-    cause = caught.value
-    while not isinstance(cause, neuron_ir.IRError) and cause.__cause__ is not None:
-        cause = cause.__cause__
-    assert "did you mean" in str(cause)
 
 
 def test_a_derivative_and_a_backward_inside_of_the_compiled_function() -> None:

@@ -1,0 +1,127 @@
+"""One functional graph of ``torch.compile``, imported, optimised and run on a target."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from neuron_ir.backends.base import compile
+from neuron_ir.core import Module
+from neuron_ir.diagnostics import fail
+from neuron_ir.frontends.torch.capture import graph_values
+from neuron_ir.frontends.torch.compile_options import CompileOptions
+from neuron_ir.frontends.torch.export import FunctionalProgram
+from neuron_ir.frontends.torch.importer import import_program
+from neuron_ir.frontends.torch.signature import INPUT, OUTPUT, ProgramInput, ProgramOutput, ProgramSignature
+from neuron_ir.passmanager import run_passes
+from neuron_ir.specialise import specialise
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["CompiledGraph", "import_graph"]
+
+log = logging.getLogger(__name__)
+
+
+def import_graph(graph: torch.fx.GraphModule, seed: int | None) -> Module:
+    """A functional graph as a module; all its placeholders are inputs."""
+    import torch
+
+    start = torch.initial_seed() % 2**64 if seed is None else seed
+    return import_program(_described(graph), "graph", seed=start, sizes=True)
+
+
+class CompiledGraph:
+    """One graph in torch's calling convention: sizes among the tensors, a list of results."""
+
+    def __init__(self, graph: torch.fx.GraphModule, module: Module, options: CompileOptions, kind: str, name: str):
+        self.graph, self.module, self.options = graph, module, options
+        self.name = f"{name} ({kind})"
+        options.dump(kind, name, {"imported.nir": module.text(locations=True)})
+        log.debug("%s, imported:\n%s", self.name, module)
+        if options.passes:
+            run_passes(module, options.passes)
+        options.dump(kind, name, {"optimised.nir": module.text(locations=True)})
+        log.debug("%s, after %s:\n%s", self.name, options.passes or "no pass", module)
+        self.programs: dict[tuple[int, ...], Any] = {}
+        self.size_inputs: tuple[Any, ...] = module.main.attrs.get("size_inputs", ())
+        output = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
+        self.is_size = [_is_size(item) for item in output.args[0]]
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        import torch
+
+        sizes = tuple(int(inputs[position]) for position, _, _ in self.size_inputs)
+        if not self.is_size:
+            return []
+        tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+        results = self.program(sizes)(*tensors)
+        listed = [results] if len(self.is_size) == 1 else results
+        given = [self.given(value, is_size) for value, is_size in zip(listed, self.is_size, strict=True)]
+        if self.options.verify is not False:
+            self.verify(inputs, tensors, sizes)
+        return given
+
+    def program(self, sizes: tuple[int, ...]) -> Any:
+        """The compiled program for the sizes that torch gives beside the tensors; other symbols follow from the tensors' shapes."""
+        found = self.programs.get(sizes)
+        if found is None:
+            found = self.programs[sizes] = compile(self.sized(sizes), self.options.target)
+        return found
+
+    def sized(self, sizes: tuple[int, ...]) -> Module:
+        """The module for the sizes that torch gives beside the tensors."""
+        known = {dim: size for (_, _, dim), size in zip(self.size_inputs, sizes, strict=True) if dim in self.module.main.dims}
+        return specialise(self.module, known) if known else self.module
+
+    def given(self, value: Any, is_size: bool) -> Any:
+        """A result as torch expects it: sizes as numbers, arrays of a program without inputs as tensors."""
+        import torch
+
+        if is_size:
+            return int(value)
+        return value if value is None or isinstance(value, torch.Tensor | int | float | bool) else torch.from_numpy(value)
+
+    def verify(self, inputs: Sequence[Any], tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> None:
+        """Run the graph with torch as well and compare each value that both have.
+
+        What follows from a random draw is passed over: torch's generator gives other numbers. Raises :class:`IRError`
+        (``runtime``) at the first operation that is off by more than the option's tolerance.
+        """
+        import neuron_ir
+
+        wanted = graph_values(self.graph, inputs)
+        if not wanted:
+            log.info("%s: every value follows from a random draw; nothing to compare", self.name)
+            return
+        finding = neuron_ir.bisect(self.sized(sizes), lambda *_: wanted, tensors, rtol=self.options.rtol)
+        if finding is not None:
+            raise fail("runtime", f"{self.name} differs from eager: {finding}", finding.op.loc)
+
+
+def _described(graph: torch.fx.GraphModule) -> FunctionalProgram:
+    """A functional graph with all its placeholders as inputs."""
+    inputs: list[ProgramInput] = []
+    ranges: dict[Any, Any] = {}
+    for node in (n for n in graph.graph.nodes if n.op == "placeholder"):
+        value = node.meta.get("val")
+        env = getattr(getattr(value, "fake_mode", None), "shape_env", None) or getattr(
+            getattr(value, "node", None), "shape_env", None
+        )
+        ranges.update(getattr(env, "var_to_range", {}))
+        inputs.append(
+            ProgramInput(INPUT, node.name, node.name, True, isinstance(value, int), value if isinstance(value, int) else None)
+        )
+    output = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
+    outputs = [
+        ProgramOutput(OUTPUT, item.name) if hasattr(item, "name") else ProgramOutput(OUTPUT, "", "", True, item)
+        for item in output.args[0]
+    ]
+    signature = ProgramSignature(tuple(inputs), tuple(outputs), {})
+    return FunctionalProgram(graph.graph, graph, signature, ranges, False)
+
+
+def _is_size(item: Any) -> bool:
+    return type(getattr(item, "meta", {}).get("val")).__name__ == "SymInt"
