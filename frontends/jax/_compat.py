@@ -7,14 +7,30 @@ not in the middle of an import. Names are fetched on first use: ``_compat.get("m
 from __future__ import annotations
 
 import importlib
+import io
 from functools import cache
 from typing import Any
 
 import jax
-from jaxlib.mlir import ir
+from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 
-__all__ = ["PLATFORM", "TRIED", "check", "chlo", "func", "get", "hide_frames", "ir", "sdy", "set_lowering", "stablehlo"]
+__all__ = [
+    "PLATFORM",
+    "TRIED",
+    "check",
+    "chlo",
+    "expand_chlo",
+    "func",
+    "get",
+    "hide_frames",
+    "ir",
+    "load_quant",
+    "op_names",
+    "sdy",
+    "set_lowering",
+    "stablehlo",
+]
 
 #: The platform name under which JAX programs are lowered.
 PLATFORM = "neuron"
@@ -107,3 +123,49 @@ def set_lowering(primitive: Any, rule: Any, *, cacheable: bool = True) -> None:
 def hide_frames(file: str) -> None:
     """Leave the frames of ``file`` out of the source locations that JAX records."""
     get("register_exclusion")(file)
+
+
+_QUANTISED = "!vhlo.tensor_v1<!vhlo.quant_v1<!vhlo.i8_v1:!vhlo.f32_v1, 1.0:0, -128:127, 1>>"
+_IDENTITY = f"""
+"vhlo.func_v1"() <{{arg_attrs = #vhlo.array_v1<[]>, res_attrs = #vhlo.array_v1<[]>, sym_name = #vhlo.string_v1<"main">,
+  function_type = #vhlo.type_v1<!vhlo.func_v1<({_QUANTISED}) -> {_QUANTISED}>>, sym_visibility = #vhlo.string_v1<"">}}> ({{
+  ^bb0(%x: {_QUANTISED}):
+    "vhlo.return_v1"(%x) : ({_QUANTISED}) -> ()
+}}) : () -> ()
+"""
+
+
+@cache
+def quantised_identity() -> bytes:
+    """The bytecode of a function of one quantised argument in VHLO, whose conversion loads the dialect of quantised types."""
+    buffer = io.BytesIO()
+    ir.Module.parse(_IDENTITY, context=get("make_ir_context")()).operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def load_quant(context: ir.Context) -> None:
+    """Make ``context`` read types such as ``!quant.uniform<i8:f32, 0.5:3>``.
+
+    jaxlib links MLIR's ``quant`` dialect but neither registers it nor binds it to Python: only reading a portable artefact with
+    such a type loads it.
+    """
+    stablehlo.deserialize_portable_artifact(context, quantised_identity())
+
+
+@cache
+def _register_passes() -> None:
+    stablehlo.register_stablehlo_passes()
+
+
+def expand_chlo(module: ir.Module) -> None:
+    """Write every CHLO op of ``module``, in place, as the StableHLO ops that it stands for, where MLIR has them."""
+    _register_passes()
+    with module.context:
+        manager = passmanager.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))")
+        manager.run(module.operation)
+
+
+def op_names(dialect: Any) -> list[str]:
+    """The names of a dialect's ops, from the classes that jaxlib generates for it."""
+    generated = importlib.import_module(f"jaxlib.mlir.dialects._{dialect.__name__.rpartition('.')[2]}_ops_gen")
+    return sorted({c.OPERATION_NAME for c in vars(generated).values() if isinstance(c, type) and hasattr(c, "OPERATION_NAME")})

@@ -63,6 +63,8 @@ def constant_array(op: ir.Operation) -> np.ndarray:
     """
     result = op.results[0].type
     element = str(result.element_type)
+    if element.startswith("!quant."):  # its integers
+        element = str(op.attributes["value"].type.element_type)
     dtype, shape = DTYPES[element], tuple(result.shape)
     if element not in _BUFFERED:
         return _from_text(op.get_asm(use_local_scope=True), element, dtype, shape)

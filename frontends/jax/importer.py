@@ -7,7 +7,8 @@ become weights. Every op without a rule is reported, all in one error, each with
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from neuron_ir.attrs import Dense, Resource
@@ -17,15 +18,17 @@ from neuron_ir.diagnostics import Diagnostic, IRError, fail
 from neuron_ir.dims import UNKNOWN, Dim, DimLike, Range, symbol
 from neuron_ir.dims import evaluate as evaluate_size
 from neuron_ir.dtypes import DType, dtype_of_numpy
-from neuron_ir.frontends.jax._compat import ir
+from neuron_ir.frontends.jax._compat import expand_chlo, ir
 from neuron_ir.frontends.jax.dense import constant_array
 from neuron_ir.frontends.jax.locations import Locations
 from neuron_ir.frontends.jax.lower import WEIGHT_BYTES, Lowered
-from neuron_ir.frontends.jax.stablehlo import RULES
+from neuron_ir.frontends.jax.stablehlo import RULES, WITHOUT_RULE
 from neuron_ir.frontends.jax.stablehlo.calls import known_target
-from neuron_ir.frontends.jax.stablehlo.rule import SIZED, Translator
+from neuron_ir.frontends.jax.stablehlo.quantisation import Quantisation
+from neuron_ir.frontends.jax.stablehlo.quantised import translate as translate_quantised
+from neuron_ir.frontends.jax.stablehlo.rule import SIZED, Members, Translator
 from neuron_ir.frontends.jax.stablehlo.sizes import Bounds, Sizes, evaluate, known, write_out
-from neuron_ir.frontends.jax.stablehlo.types import Types, is_token
+from neuron_ir.frontends.jax.stablehlo.types import Types, is_token, is_tuple, members_of
 from neuron_ir.locations import UNKNOWN_LOC
 from neuron_ir.parser import parse_dim
 from neuron_ir.types import TOKEN, TensorType
@@ -75,6 +78,7 @@ class Importer(Translator):
         self.settled: dict[str, DimLike] = {}  # symbols that are another size
         self.ranges: dict[str, Range] = {}
         self.learned = False
+        self.has_chlo, self.is_expanded = False, False  # a CHLO op without a rule; whether the module is rid of such
         self.body: Block | None = None
         self.b: Any = None
 
@@ -93,6 +97,11 @@ class Importer(Translator):
                 func = self.entry(name, self.functions[name])
             self.module.add(func)
             self.settled, self.ranges = {}, {}
+        if self.has_chlo and not self.is_expanded:
+            expand_chlo(self.source)
+            again = Importer(self.source, self.locations.file, self.lowered)
+            again.is_expanded = True
+            return again.run()
         if self.refusals:
             raise IRError(list(self.refusals)[:_MAX_REFUSALS])
         return self.module
@@ -134,20 +143,31 @@ class Importer(Translator):
                 self.env[mlir] = value
 
     def plain_arguments(self, func: Func, arguments: Sequence[Any], attrs: Sequence[Any]) -> None:
-        """Arguments by number; each unknown size becomes a symbol of its own, unless the program says what it equals."""
+        """Arguments by number, tuples by member; each unknown size becomes a symbol of its own, unless the program says what it
+        equals.
+        """
         count = 0
-        for i, (mlir, extra) in enumerate(zip(arguments, attrs, strict=True)):
-            type = self.types(mlir.type)
+
+        def add(mlir_type: Any, extra: Mapping[str, Any]) -> Any:
+            nonlocal count
+            if is_tuple(mlir_type):
+                return Members(add(t, {}) for t in members_of(mlir_type))
+            type = self.types(mlir_type)
+            if type is TOKEN:
+                return self.b.create_token()
             shape = list(type.shape)
             for axis, d in enumerate(shape):
                 if d is UNKNOWN:
-                    shape[axis] = self.unknown_size(func, f"d{count}", _bound(mlir.type, axis))
+                    shape[axis] = self.unknown_size(func, f"d{count}", _bound(mlir_type, axis))
                     count += 1
             name = _text(extra, "jax.arg_info")
             fields: dict[str, Any] = {"name": name} if name else {}
             if "tf.aliasing_output" in extra or "jax.buffer_donor" in extra:
                 fields["donated"] = True
-            self.env[mlir] = func.add_arg(type.with_shape(shape), hint(name) or f"arg{i}", **fields, **_sharding(extra))
+            return func.add_arg(type.with_shape(shape), hint(name) or f"arg{len(func.args)}", **fields, **_sharding(extra))
+
+        for mlir, extra in zip(arguments, attrs, strict=True):
+            self.env[mlir] = add(mlir.type, extra)
 
     def unknown_size(self, func: Func, name: str, most: int | None) -> DimLike:
         """The size of a dim that MLIR does not know."""
@@ -182,7 +202,10 @@ class Importer(Translator):
         return _replaced(d, self.settled)
 
     def finish(self, func: Func, values: Sequence[Any], attrs: Sequence[Any], lowered: Lowered | None) -> None:
-        """Put the return, tokens left out, with the names of the results."""
+        """Put the return, tokens left out and tuples by member, with the names of the results."""
+        if any(isinstance(v, Members) for v in values):
+            leaves = [(v.flat() if isinstance(v, Members) else [v], a) for v, a in zip(values, attrs, strict=True)]
+            values, attrs = ([x for xs, _ in leaves for x in xs], [a if len(xs) == 1 else {} for xs, a in leaves for _ in xs])
         pairs = [(v, a) for v, a in zip(values, attrs, strict=True) if v is _POISON or isinstance(v, Sizes) or v.type is not TOKEN]
         if any(v is _POISON for v, _ in pairs):
             return
@@ -217,7 +240,8 @@ class Importer(Translator):
         results = op.results
         try:
             if function is None:
-                raise fail("unsupported", f"{name} is not supported")
+                self.has_chlo |= name.startswith("chlo.")
+                raise fail("unsupported", f"{name} is not supported{WITHOUT_RULE.get(name, '')}")
             if any(o is _POISON for o in operands):
                 if name == "stablehlo.custom_call":
                     known_target(op)
@@ -235,14 +259,22 @@ class Importer(Translator):
 
     def translate(self, op: Any, name: str, function: Any, operands: list[Any]) -> Any:
         """One value, or a sequence with one per result."""
+        if name not in SIZED and any(isinstance(o, Members) for o in operands):
+            raise fail("unsupported", f"{name} takes a tuple; take it apart with get_tuple_element")
+        if name == "stablehlo.uniform_quantize" or (self.types.has_quantised and self.is_quantised(op)):
+            return translate_quantised(self, op, function, operands)
         if self.symbolic and operands:
-            if len(op.results) == 1:
+            if len(op.results) == 1 and not is_tuple(op.results[0].type):
                 sizes = evaluate(self.bounds, op, operands, self.types(op.results[0].type))
                 if sizes is not None:
                     return sizes
             if name not in SIZED:
                 operands = [self.value_of(o) for o in operands]
         return function(self, op, *operands)
+
+    def is_quantised(self, op: Any) -> bool:
+        """Whether an operand or a result has a quantised type."""
+        return any(self.quantisation(v.type) for vs in (op.operands, op.results) for v in vs)
 
     def refuse(self, op: Any, error: IRError, loc: Any) -> None:
         for d in error.diagnostics:
@@ -285,12 +317,27 @@ class Importer(Translator):
         """The element type that MLIR spells so."""
         return self.types.named(text)
 
+    def quantisation(self, type: Any) -> Quantisation | None:
+        """The parameters of a quantised MLIR tensor type; nothing for any other type."""
+        return self.types.quantisation(type)
+
+    @contextmanager
+    def reading(self, mode: str) -> Iterator[None]:
+        """While it lasts, quantised types are read as their ``storage`` or ``expressed`` type, or as f64 (``wide``)."""
+        before, self.types.mode = self.types.mode, mode
+        try:
+            yield
+        finally:
+            self.types.mode = before
+
     def least(self, d: DimLike) -> float:
         """The smallest value that a size can have."""
         return self.bounds(d)[0]
 
     def value_of(self, item: Any) -> Value:
         """An operand as a value; sizes are written out."""
+        if isinstance(item, Members):
+            raise fail("unsupported", "a tuple where a value is needed; take it apart with get_tuple_element")
         if not isinstance(item, Sizes):
             return item
         value = write_out(self.b, item)

@@ -19,6 +19,7 @@ from neuron_ir.locations import FileLoc
 MAGIC = b"ML\xefR"
 _PRODUCER = b"StableHLO_v"
 _PLACE = re.compile(r'loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+_QUANT = b"quant"  # the dialect's name, in bytecode that has such types
 _TIMEOUT_SECONDS = 600
 
 # The child needs nothing but jaxlib. Exit code 3 and a message on stderr mean a clean refusal.
@@ -40,6 +41,8 @@ try:
     if sys.argv[1] == "portable":
         module = stablehlo.deserialize_portable_artifact(context, data)
     else:
+        if len(sys.argv) > 2:
+            stablehlo.deserialize_portable_artifact(context, bytes.fromhex(sys.argv[2]))
         with context:
             module = ir.Module.parse(data)
     ok = module.operation.verify()
@@ -84,7 +87,7 @@ def _parse_text(text: str, file: str) -> ir.Module:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise fail("syntax", "a NUL character in the text", FileLoc(file, line))
     try:
-        return ir.Module.parse(text, context=_compat.get("make_ir_context")())
+        return ir.Module.parse(text, context=_context("!quant." in text))
     except ir.MLIRError as error:
         raise IRError(_diagnostics(error, text, file)) from None
 
@@ -102,7 +105,7 @@ def _parse_bytes(data: bytes, file: str, trusted: bool) -> ir.Module:
     kind = "bytecode" if version is None else "portable"
     if not trusted:
         _try_in_child(data, kind, file)
-    context = _compat.get("make_ir_context")()
+    context = _context(_QUANT in data)
     try:
         if kind == "portable":
             return stablehlo.deserialize_portable_artifact(context, data)
@@ -111,8 +114,17 @@ def _parse_bytes(data: bytes, file: str, trusted: bool) -> ir.Module:
         raise _damaged(kind, str(error), file) from None
 
 
+def _context(quantised: bool) -> ir.Context:
+    context = _compat.get("make_ir_context")()
+    if quantised:
+        _compat.load_quant(context)
+    return context
+
+
 def _try_in_child(data: bytes, kind: str, file: str) -> None:
     command = [sys.executable, "-I", "-c", _CHILD, kind]
+    if kind == "bytecode" and _QUANT in data:
+        command.append(_compat.quantised_identity().hex())
     try:
         done = subprocess.run(command, input=data, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False)
     except subprocess.TimeoutExpired:

@@ -9,13 +9,16 @@ from neuron_ir.frontends.jax.stablehlo import (
     elementwise,
     indexing,
     movement,
+    quantised,
     reduction,
     sources,
+    tuples,
 )
-from neuron_ir.frontends.jax.stablehlo.rule import RULES
+from neuron_ir.frontends.jax.stablehlo.rule import RULES, WITHOUT_RULE
 
 __all__ = [
     "RULES",
+    "WITHOUT_RULE",
     "calls",
     "collectives",
     "contraction",
@@ -24,6 +27,8 @@ __all__ = [
     "elementwise",
     "indexing",
     "movement",
+    "quantised",
     "reduction",
     "sources",
+    "tuples",
 ]

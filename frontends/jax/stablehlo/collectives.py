@@ -14,6 +14,13 @@ def _all_reduce(c: Translator, op: Any, *inputs: Any) -> Any:
     return c.b.all_reduce(*inputs, replica_groups=c.rows(op, "replica_groups"), computation=c.region(op, 0, scalars))
 
 
+@rule("stablehlo.cross-replica-sum")
+def _cross_replica_sum(c: Translator, op: Any, x: Any) -> Any:
+    """The deprecated form of a sum over replicas."""
+    groups = c.rows(op, "replica_groups")
+    return c.b.all_reduce(x, replica_groups=groups, computation=lambda b, one, other: b.add(one, other))
+
+
 @rule("stablehlo.reduce_scatter")
 def _reduce_scatter(c: Translator, op: Any, x: Any) -> Any:
     return c.b.reduce_scatter(

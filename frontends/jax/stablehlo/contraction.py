@@ -65,8 +65,11 @@ def _convolution(c: Translator, op: Any, lhs: Any, rhs: Any) -> Any:
     return convolution(c, op, lhs, rhs, c.pairs(op, "padding"))
 
 
-def convolution(c: Translator, op: Any, lhs: Any, rhs: Any, padding: Any) -> Any:
-    """A convolution with the op's attributes and the given padding; attributes that change nothing are left out."""
+def convolution(c: Translator, op: Any, lhs: Any, rhs: Any, padding: Any, *, dilated: bool = False) -> Any:
+    """A convolution with the op's attributes and the given padding; attributes that change nothing are left out.
+
+    ``dilated``: ``lhs`` has its holes already.
+    """
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     n = lhs.type.rank - 2
     spellings = {
@@ -91,7 +94,7 @@ def convolution(c: Translator, op: Any, lhs: Any, rhs: Any, padding: Any) -> Any
         rhs,
         window_strides=_unless_all(c.ints(op, "window_strides"), 1),
         padding=() if all(p == (0, 0) for p in padding) else padding,
-        lhs_dilation=_unless_all(c.ints(op, "lhs_dilation"), 1),
+        lhs_dilation=() if dilated else _unless_all(c.ints(op, "lhs_dilation"), 1),
         rhs_dilation=_unless_all(c.ints(op, "rhs_dilation"), 1),
         window_reversal=_unless_all(reversal, 0),
         feature_group_count=c.value(op, "feature_group_count", 1),

@@ -6,11 +6,15 @@ from typing import Any
 
 from neuron_ir.core import Value
 from neuron_ir.dims import UNKNOWN, Dim, DimLike
+from neuron_ir.dtypes import dtype
+from neuron_ir.frontends.jax._compat import stablehlo
 from neuron_ir.frontends.jax.stablehlo.contraction import convolution
 from neuron_ir.frontends.jax.stablehlo.indexing import gather_dims
 from neuron_ir.frontends.jax.stablehlo.rule import Translator, rule, unsupported
 from neuron_ir.frontends.jax.stablehlo.sizes import Sizes, known
 from neuron_ir.types import TensorType
+
+I64 = dtype("i64")
 
 
 def sizes_of(op: Any, item: Any, what: str) -> tuple[DimLike, ...]:
@@ -111,6 +115,52 @@ def _dynamic_gather(c: Translator, op: Any, x: Any, indices: Any, slice_sizes: A
 
 @rule("stablehlo.dynamic_conv", sized=True)
 def _dynamic_conv(c: Translator, op: Any, lhs: Any, rhs: Any, padding: Any) -> Any:
+    lhs, rhs = c.value_of(lhs), c.value_of(rhs)
+    if known(padding) is None:
+        return _padded_at_run_time(c, op, lhs, rhs, c.value_of(padding))
     flat = numbers_of(op, padding, "padding")
     pairs = tuple(zip(flat[::2], flat[1::2], strict=True))
-    return convolution(c, op, c.value_of(lhs), c.value_of(rhs), pairs)
+    return convolution(c, op, lhs, rhs, pairs)
+
+
+def _padded_at_run_time(c: Translator, op: Any, lhs: Value, rhs: Value, padding: Value) -> Any:
+    """A convolution whose padding is data, of known sizes: the part of ``lhs`` with wide margins that the windows reach.
+
+    The result's sizes say how many elements that part has, ``(n - 1) * stride + reach of the kernel``; where it begins is minus the
+    low padding. Padding beyond a margin as wide as the part itself sees zeros alone, so it is clamped.
+    """
+    sizes = (*lhs.shape, *rhs.shape)
+    if not c.is_static(op) or not all(isinstance(d, int) for d in sizes):
+        raise unsupported(op, "the padding depends on values that the program computes, and the sizes are not all known")
+    out, numbers = c.out(op), stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    n = lhs.type.rank - 2
+    strides, holes, dilation = (c.ints(op, k) or (1,) * n for k in ("window_strides", "lhs_dilation", "rhs_dilation"))
+    low, interior, parts = [0] * (n + 2), [0] * (n + 2), list(lhs.shape)
+    starts = [c.b.const(0, I64)] * (n + 2)
+    lows = c.b.cast(padding, out=padding.type.with_dtype(I64))
+    for i, dim in enumerate(numbers.input_spatial_dimensions):
+        kernel = (rhs.shape[numbers.kernel_spatial_dimensions[i]] - 1) * dilation[i] + 1
+        part = max((out.shape[numbers.output_spatial_dimensions[i]] - 1) * strides[i] + kernel, 0)
+        size = max((lhs.shape[dim] - 1) * holes[i] + 1, 0)
+        before = c.b.reshape(c.b.slice(lows, start_indices=(i, 0), limit_indices=(i + 1, 1)), out=TensorType((), I64))
+        before = c.b.clamp(c.b.const(-size, I64), before, c.b.const(part, I64))
+        starts[dim] = c.b.subtract(c.b.const(part, I64), before)
+        low[dim], interior[dim], parts[dim] = part, holes[i] - 1, part
+    wide = c.b.pad(
+        lhs,
+        c.b.const(0, lhs.dtype),
+        edge_padding_low=tuple(low),
+        edge_padding_high=tuple(low),
+        interior_padding=tuple(interior) if any(interior) else (),
+    )
+    seen = c.b.dynamic_slice(wide, *starts, slice_sizes=tuple(parts), policy="clamp")
+    return convolution(c, op, seen, rhs, (), dilated=True)
+
+
+@rule("stablehlo.set_dimension_size", sized=True)
+def _set_dimension_size(c: Translator, op: Any, x: Any, size: Any) -> Any:
+    """The leading elements of one dim. The op is no part of the specification; only a size that is known has a meaning here."""
+    dim, x = c.value(op, "dimension"), c.value_of(x)
+    limits = list(x.shape)
+    (limits[dim],) = sizes_of(op, size, "result's sizes")
+    return x if limits == list(x.shape) else c.b.slice(x, start_indices=(0,) * len(limits), limit_indices=tuple(limits))

@@ -10,7 +10,8 @@ MLIR operation and its operands as values of the IR; it gives one value, or a se
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,32 @@ from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import DType
 from neuron_ir.frontends.jax._compat import ir
+from neuron_ir.frontends.jax.stablehlo.quantisation import Quantisation
 from neuron_ir.types import TensorType
 
-__all__ = ["RULES", "SIZED", "Attributes", "Translator", "rule", "unsupported"]
+__all__ = ["RULES", "SIZED", "WITHOUT_RULE", "Attributes", "Members", "Translator", "rule", "unsupported"]
 
 Rule = Callable[..., Any]
 
 RULES: dict[str, Rule] = {}
+#: Ops of the dialects that have no rule, each with the reason as its refusal says it. CHLO's others are expanded by MLIR first.
+WITHOUT_RULE: dict[str, str] = {
+    "stablehlo.einsum": ": it was never specified and is deprecated; write it as dot_general",
+    "stablehlo.unary_einsum": ": it was never specified and is deprecated; write it as reduce and transpose",
+    "stablehlo.torch_index_select": ": it was never specified and is deprecated; write it as gather",
+    "chlo.scan": ": StableHLO has no ops that it stands for; write it as a while loop",
+    "chlo._asin_acos_kernel": ": an inner part of MLIR's own expansions",
+}
 #: Rules that take operands as the importer keeps them, which may be sizes (:class:`sizes.Sizes`) and not values.
 SIZED: set[str] = set()
+
+
+class Members(tuple[Any, ...]):
+    """What an MLIR tuple or future holds: values, sizes, and tuples again."""
+
+    def flat(self) -> list[Any]:
+        """The members, those of inner tuples in their place."""
+        return [leaf for m in self for leaf in (m.flat() if isinstance(m, Members) else [m])]
 
 
 def rule(*names: str, sized: bool = False) -> Callable[[Rule], Rule]:
@@ -102,6 +120,10 @@ class Translator(Attributes):
         """A function of the module as a block whose arguments have the types ``args``."""
         raise NotImplementedError
 
+    def inline(self, block: Any, operands: Sequence[Any]) -> list[Any]:
+        """The values that an MLIR block returns for these arguments; its ops go where the builder stands."""
+        raise NotImplementedError
+
     def call(self, op: Any, name: str, operands: list[Any]) -> list[Any]:
         """The results of a function of the module, its ops put where the builder stands."""
         raise NotImplementedError
@@ -112,6 +134,14 @@ class Translator(Attributes):
 
     def element_named(self, text: str) -> DType:
         """The element type that MLIR spells so."""
+        raise NotImplementedError
+
+    def quantisation(self, type: Any) -> Quantisation | None:
+        """The parameters of a quantised MLIR tensor type; nothing for any other type."""
+        raise NotImplementedError
+
+    def reading(self, mode: str) -> AbstractContextManager[None]:
+        """While it lasts, quantised types are read as their ``storage`` or ``expressed`` type, or as f64 (``wide``)."""
         raise NotImplementedError
 
     def sizes_behind(self, value: Value) -> tuple[DimLike, ...] | None:

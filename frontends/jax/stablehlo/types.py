@@ -10,9 +10,10 @@ from neuron_ir.dims import UNKNOWN, DimLike
 from neuron_ir.dtypes import DType, dtype, dtype_of_numpy
 from neuron_ir.frontends.jax._compat import ir
 from neuron_ir.frontends.jax.dense import DTYPES
+from neuron_ir.frontends.jax.stablehlo.quantisation import Quantisation, quantisation_of
 from neuron_ir.types import TOKEN, TensorType, Type
 
-__all__ = ["Types", "is_token"]
+__all__ = ["Types", "is_token", "is_tuple", "members_of"]
 
 _SPECIAL = {"i1": "bool", "index": "i64"}  # MLIR element type -> ours, where numpy's name does not lead there
 _TOKENS = ("!stablehlo.token", "!mhlo.token")
@@ -23,22 +24,52 @@ def is_token(type: Any) -> bool:
     return str(type) in _TOKENS
 
 
+def is_tuple(type: Any) -> bool:
+    """Whether an MLIR type is a tuple or a future, which dissolve into their members."""
+    return isinstance(type, ir.TupleType) or str(type).startswith("!stablehlo.future<")
+
+
+def members_of(type: Any) -> list[Any]:
+    """The member types of a tuple; a future's cannot be read here."""
+    if not isinstance(type, ir.TupleType):
+        raise fail("unsupported", f"an argument of type {type}")
+    return [type.get_type(i) for i in range(type.num_types)]
+
+
 class Types:
     """Converts the types of one module, each distinct one once. Sizes that MLIR does not know become ``?``."""
 
     def __init__(self) -> None:
         self._done: dict[Any, Type] = {}
         self._elements: dict[Any, DType] = {}
+        self.has_quantised = False
+        self.mode = "storage"  # how quantised types are read: as their "storage" or "expressed" type, or as f64 ("wide")
 
     def __call__(self, type: Any) -> Any:
         """The IR's type; raises :class:`IRError` where it has none."""
         found = self._done.get(type)
         if found is None:
-            found = self._done[type] = self._convert(type)
+            found = self._convert(type)
+            if self.quantisation(type) is None:
+                self._done[type] = found
         return found
+
+    def quantisation(self, type: Any) -> Quantisation | None:
+        """The parameters of a quantised tensor type."""
+        if not isinstance(type, ir.ShapedType):
+            return None
+        text = str(type.element_type)
+        if not text.startswith("!quant."):
+            return None
+        self.has_quantised = True
+        return quantisation_of(text)
 
     def element(self, type: Any) -> DType:
         """The element type of an MLIR tensor type or scalar type."""
+        quantised = self.quantisation(type)
+        if quantised is not None:
+            kinds = {"storage": quantised.storage, "expressed": quantised.expressed}
+            return kinds.get(self.mode, dtype("f64"))
         key = type.element_type if isinstance(type, ir.ShapedType) else type
         found = self._elements.get(key)
         if found is None:
