@@ -1,4 +1,4 @@
-"""Every public name has a docstring and stands in specs/api.md, whose code runs."""
+"""Every public name has a docstring and stands in specs/api.md; the code of the pages about use runs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import doctest
 import re
 import subprocess
 import sys
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 import neuron_ir
+from neuron_ir.frontends.torch.compile_options import MODES, CompileOptions
 
 from .tree import ROOT
 
 PAGE = ROOT / "specs" / "api.md"
+COMPILE = ROOT / "specs" / "compile.md"
 
 
-def test_the_code_of_the_page_runs() -> None:
-    code = "\n".join(re.findall(r"(?ms)^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8")))
+@pytest.mark.parametrize("page", [PAGE, COMPILE], ids=lambda page: page.stem)
+def test_the_code_of_the_page_runs(page: Path) -> None:
+    code = "\n".join(re.findall(r"(?ms)^```python\n(.*?)^```", page.read_text(encoding="utf-8")))
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -33,3 +38,12 @@ def test_the_examples_of_docstrings_hold(name: str) -> None:
     module = __import__(f"neuron_ir.{name}", fromlist=["x"])
     result = doctest.testmod(module)
     assert result.attempted and not result.failed
+
+
+def test_the_options_of_torch_compile_are_documented() -> None:
+    lines = COMPILE.read_text(encoding="utf-8").splitlines()
+    options = [
+        f"| `{f.name}` | {f'`{f.default}` ' if f.default != '' else ''}| {f.metadata['help']} |" for f in fields(CompileOptions)
+    ]
+    modes = [f"| `{mode}` | `{pipeline}` |" for mode, pipeline in MODES.items()]
+    assert [row for row in (*options, *modes) if row not in lines] == []
