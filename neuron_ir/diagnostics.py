@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from neuron_ir.locations import UNKNOWN_LOC, FileLoc, FusedLoc, Loc
 
-__all__ = ["CODES", "Diagnostic", "IRError", "fail"]
+__all__ = ["CODES", "Diagnostic", "IRError", "IRWarning", "fail", "warn"]
 
 CODES = {
     "syntax": "The text is not in the grammar of the Neuron IR.",
@@ -32,6 +32,7 @@ CODES = {
     "pass": "A pass is unknown, wrongly configured, or failed.",
     "precision": "A precision policy is contradictory or matches nothing.",
     "capacity": "Something does not fit the target's memory.",
+    "subnormal": "Numbers below the smallest normal one of their type count as zero on the reference accelerator (a warning).",
     "runtime": "The reference accelerator stopped while it ran a program.",
     "cache": "A cache folder or entry cannot be used.",
     "file": "A file cannot be read or written.",
@@ -92,6 +93,25 @@ def fail(code: str, message: str, loc: Loc | None = None, notes: Iterable[str] =
     if code not in CODES:
         raise KeyError(f"diagnostic code {code!r} is not in CODES")
     return IRError([Diagnostic(code, message, loc or UNKNOWN_LOC, tuple(notes))])
+
+
+class IRWarning(UserWarning):
+    """A diagnostic that does not stop the work; ``str()`` shows it."""
+
+    def __init__(self, diagnostic: Diagnostic):
+        super().__init__(diagnostic)
+        self.diagnostic = diagnostic
+
+    def __str__(self) -> str:
+        return self.diagnostic.render()
+
+
+def warn(code: str, message: str, loc: Loc | None = None, notes: Iterable[str] = ()) -> None:
+    """Give the user a warning, by way of Python's own :mod:`warnings`."""
+    import warnings
+
+    error = fail(code, message, loc, notes).diagnostics[0]
+    warnings.warn(IRWarning(replace(error, severity="warning")), stacklevel=2)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -69,13 +69,17 @@ class Meaning:
 
 
 def run(
-    func: Func, inputs: Sequence[Any], j: Meaning, observe: Callable[[Op, tuple[Any, ...]], None] | None = None
+    func: Func,
+    inputs: Sequence[Any],
+    j: Meaning,
+    observe: Callable[[Op, tuple[Any, ...]], None] | None = None,
+    frame: type[Frame] | None = None,
 ) -> tuple[Any, ...]:
-    """The values of ``func`` on ``inputs`` (one JAX array per argument, of static shapes). ``observe`` sees each op's results.
-
-    Where the data decide sizes the inputs must be concrete: each size is read as it comes up.
+    """The values of ``func`` on ``inputs`` (one JAX array per argument, of static shapes). ``observe`` sees each op's results, and
+    ``frame`` is the class that evaluates them. Where the data decide sizes the inputs must be concrete: each size is read as it
+    comes up.
     """
-    return (SizingFrame if bindings(func) else Frame)(j, observe, {}).block(func.body, inputs)
+    return (frame or (SizingFrame if bindings(func) else Frame))(j, observe, {}).block(func.body, inputs)
 
 
 class Frame:
@@ -124,9 +128,14 @@ class Frame:
             calling.pop()
 
     def meaning(self, op: Op, operands: list[Any]) -> Any:
-        spec = op.spec
-        if spec.jax is None:
+        """The results as the op's facet gives them, or those of its expansion."""
+        if op.spec.jax is None:
             return self.block_of_expansion(op, operands)
+        return op.spec.jax(self.j, *spread(op, operands), **self.fields(op))
+
+    def fields(self, op: Op) -> dict[str, Any]:
+        """What the op's facet takes by keyword: attributes, regions as functions, and ``out`` where it has one."""
+        spec = op.spec
         fields = {name: op.attrs.get(name, a.default) for name, a in spec.attrs.items() if name != "absent"}
         for i, declared in enumerate(spec.regions):
             if declared.variadic:
@@ -135,7 +144,7 @@ class Frame:
                 fields[declared.name] = self.function(op.regions[i]) if i < len(op.regions) else None
         if spec.jax_wants_out:
             fields["out"] = op.results[0].type if len(op.results) == 1 else tuple(r.type for r in op.results)
-        return spec.jax(self.j, *spread(op, operands), **fields)
+        return fields
 
     def function(self, block: Block) -> RegionFunction:
         return RegionFunction(self, block)

@@ -14,6 +14,7 @@ __all__ = ["bisect", "compile_module"]
 
 OPTIONS = {
     "guards": "Keep XLA from changing numbers (default True); see specs/numerics.md.",
+    "subnormals": 'Floats below the smallest normal number count as 0 ("flush", the default) or as themselves ("exact", slower).',
     "verify": "Verify the module before it is compiled (default True).",
 }
 
@@ -25,6 +26,10 @@ def compile_module(module: Module, **options: Any) -> CompiledProgram:
     for name in options:
         if name not in OPTIONS:
             raise fail("pass", f"the reference target has no option {name!r}{nearest(name, OPTIONS)}")
+    if options.get("subnormals", "flush") not in ("flush", "exact"):
+        raise fail("pass", f'the option subnormals is "flush" or "exact", not {options["subnormals"]!r}')
+    if options.get("subnormals") == "exact" and not options.get("guards", True):
+        raise fail("pass", 'subnormals = "exact" needs the guards; leave guards = True')
     if options.get("verify", True):
         module.verify()
     return CompiledProgram(module, options)

@@ -14,6 +14,7 @@ from neuron_ir.attrs import Resource
 from neuron_ir.backends.jax_cpu.checks import CheckedMeaning, Checks
 from neuron_ir.backends.jax_cpu.guards import COMPILER_OPTIONS, protect
 from neuron_ir.backends.jax_cpu.signature import Signature
+from neuron_ir.backends.jax_cpu.subnormals import ExactFrame
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import fail
 from neuron_ir.meaning import run, x64
@@ -102,13 +103,14 @@ def _build(module: Module, options: dict[str, Any]) -> Executable:
     names = resource_names(module)
     bound = (*signature.weights, *signature.state)
     checks = Checks()
+    frame = ExactFrame if options.get("subnormals") == "exact" else None
 
     def traced(*flat: Any) -> tuple[Any, ...]:
         constants = dict(zip(names, flat[len(bound) :], strict=False))
         values = dict(zip((*bound, *signature.inputs), (*flat[: len(bound)], *flat[len(bound) + len(names) :]), strict=True))
         checks.diagnostics.clear()  # JAX may trace more than once
         j = CheckedMeaning(constants.__getitem__, module, checks)
-        results = run(func, [values[i] for i in range(len(func.args))], j)
+        results = run(func, [values[i] for i in range(len(func.args))], j, frame=frame)
         return (*results, *j.flags)
 
     def struct(type_: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,9 +12,10 @@ from neuron_ir.backends.jax_cpu.arrays import host_view, kind_of, resident, sett
 from neuron_ir.backends.jax_cpu.executable import Executable, executable_for, resource_names
 from neuron_ir.backends.jax_cpu.signature import Signature
 from neuron_ir.backends.jax_cpu.stages import StagedExecutable
+from neuron_ir.backends.jax_cpu.subnormals import check_exact, constants, holds_subnormals
 from neuron_ir.core import Module
 from neuron_ir.datasizes import bindings
-from neuron_ir.diagnostics import fail
+from neuron_ir.diagnostics import fail, warn
 from neuron_ir.meaning import x64
 from neuron_ir.specialise import solve_sizes, specialise
 from neuron_ir.types import TensorType
@@ -39,7 +40,14 @@ class CompiledProgram:
         with x64():
             self._state = [resident(self._bound(i)).copy() for i in self.signature.state]
             self._weights = [resident(self._bound(i)) for i in self.signature.weights]
-            self._resources = [resident(self._weight(n, t)) for n, t in resource_names(module).items()]
+            resources = resource_names(module)
+            self._resources = [resident(self._weight(n, t)) for n, t in resources.items()]
+        self._exact = options.get("subnormals") == "exact"
+        if self._exact:
+            check_exact()
+        names = [*map(self.signature.name, (*self.signature.state, *self.signature.weights)), *resources]
+        self._warn_of_subnormals("weight", zip(names, (*self._state, *self._weights, *self._resources), strict=True))
+        self._warn_of_subnormals("constant", constants(module))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A program is pickled and copied as its module with the present state; it is compiled anew."""
@@ -81,6 +89,16 @@ class CompiledProgram:
         settle(results, arrays)
         return self._finish(results, values)
 
+    def _warn_of_subnormals(self, what: str, arrays: Iterable[tuple[str, Any]]) -> None:
+        """Warn of named arrays whose subnormal numbers this program takes for 0."""
+        if self._exact:
+            return
+        found = [name for name, array in arrays if holds_subnormals(array)]
+        if found:
+            listed = ", ".join(map(repr, found[:3])) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+            message = f"subnormal numbers in the {what}{'s' if len(found) > 1 else ''} {listed} count as 0"
+            warn("subnormal", message, self.module.main.loc, ['compile with subnormals = "exact" to keep them'])
+
     def _check(self, values: Sequence[Any]) -> list[Any]:
         arrays = []
         for index, value in zip(self.signature.inputs, values, strict=True):
@@ -99,6 +117,8 @@ class CompiledProgram:
         if executable is None:
             make = StagedExecutable if bindings(self.module.main) else executable_for
             executable = self._executables[key] = make(self._sized(arrays), self.options)
+            names = map(self.signature.name, self.signature.inputs)
+            self._warn_of_subnormals("input", zip(names, arrays, strict=True))
         return executable
 
     def _sized(self, arrays: Sequence[Any]) -> Module:

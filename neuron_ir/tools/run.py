@@ -51,6 +51,12 @@ def arguments() -> argparse.ArgumentParser:
         "--time", type=_count, metavar="N", help="after a first call, time N more and print least, median, greatest"
     )
     parser.add_argument("--target", default="reference", help="what to run on (default: reference)")
+    parser.add_argument(
+        "--subnormals",
+        choices=("flush", "exact"),
+        default="flush",
+        help="floats below the smallest normal number count as 0 (flush, the default), or as themselves, more slowly (exact)",
+    )
     return parser
 
 
@@ -87,7 +93,7 @@ def _run(options: argparse.Namespace) -> int:
     module = _load(options.model)
     signature = Signature.of(module.main)
     inputs = _inputs(module, signature, options)
-    program = compile(module, options.target)
+    program = compile(module, options.target, subnormals=options.subnormals)
     start = time.perf_counter()
     outputs = program(**inputs)
     first_call = time.perf_counter() - start

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable
+from typing import Any
 
-from neuron_ir.diagnostics import IRError, fail
+from neuron_ir.diagnostics import IRError, IRWarning, fail
 
 __all__ = ["exit_code", "read_stdin"]
 
@@ -26,7 +28,9 @@ def exit_code(run: Callable[[], int]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     try:
-        code = run()
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = run()
         sys.stdout.flush()
         return code
     except IRError as error:
@@ -39,6 +43,13 @@ def exit_code(run: Callable[[], int]) -> int:
         print(fail("file", f"cannot write to standard output: {error.strerror or error}"), file=sys.stderr)
         _discard()
         return 1
+
+
+def _show_warning(message: Warning | str, *rest: Any) -> None:
+    """A warning of the project's own as a diagnostic, any other as Python shows it."""
+    text = f"{message}\n" if isinstance(message, IRWarning) else warnings.formatwarning(message, *rest[:3])
+    if sys.stderr is not None:
+        sys.stderr.write(text)
 
 
 def _discard() -> None:

@@ -173,3 +173,16 @@ def test_help_loads_nothing_heavy() -> None:
     heavy = "any(m in sys.modules for m in ('jax', 'numpy', 'lark'))"
     code = f"import sys; from neuron_ir.tools.run import main; main(['--help']); sys.exit({heavy})"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_subnormal_numbers_are_kept_on_request(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(model.with_name("x.npz"), tokens=np.full((2, 1), 1e-40, np.float32), b=np.zeros(1, ml_dtypes.bfloat16))
+    argv = [str(model), "--inputs", str(model.with_name("x.npz"))]
+    assert main(argv) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[1].split()[2] == "-inf"
+    assert "warning[subnormal]: subnormal numbers in the input 'tokens' count as 0" in printed.err
+    assert main([*argv, "--subnormals", "exact"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[1].split()[2] == "-92.1034"  # log(1e-40)
+    assert not printed.err
