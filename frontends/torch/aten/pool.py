@@ -19,7 +19,7 @@ def _ints(values: Any, n: int) -> list[int]:
 def max_pool(
     c: Context, x: Value, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Value:  # fmt: skip
-    return c.b.max_pool(x, **_window(c, kernel, stride, padding), dilation=_ints(dilation, _dims(c)), ceil_mode=ceil_mode)
+    return c.b.max_pool(x, **_window(c, kernel, stride, padding), dilation=_ints(dilation, dims_of(c)), ceil_mode=ceil_mode)
 
 
 @lowers("max_pool2d_with_indices.default", "max_pool3d_with_indices.default", "max_pool1d_with_indices.default")
@@ -27,41 +27,17 @@ def max_pool_with_indices(
     c: Context, x: Value, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:  # fmt: skip
     window = _window(c, kernel, stride, padding)
-    return c.b.max_pool(x, **window, dilation=_ints(dilation, _dims(c)), ceil_mode=ceil_mode, indices=True)
+    return c.b.max_pool(x, **window, dilation=_ints(dilation, dims_of(c)), ceil_mode=ceil_mode, indices=True)
 
 
-def _dims(c: Context) -> int:
+def dims_of(c: Context) -> int:
     """The number of pooled dims, which is in the operation's name."""
     return next(int(n) for n in "123" if f"{n}d" in str(c.node.target))
 
 
 def _window(c: Context, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
-    n = _dims(c)
+    n = dims_of(c)
     return {"kernel": _ints(kernel, n), "stride": _ints(stride, n) if stride else (), "padding": _ints(padding, n)}
-
-
-@lowers("max_pool2d_with_indices_backward.default", "max_pool3d_with_indices_backward.default")
-def max_pool_backward(
-    c: Context, grad: Value, x: Value, _kernel: Any, _stride: Any, _padding: Any, _dilation: Any, _ceil_mode: bool, indices: Value
-) -> Value:  # fmt: skip
-    n = _dims(c)
-    return scattered(c, grad, indices, x.shape, n)
-
-
-def scattered(c: Context, grad: Value, indices: Value, shape: Sequence[DimLike], n: int) -> Value:
-    """Each gradient added at its place, row-major within the last ``n`` dims of ``shape``."""
-    flat = (_product(shape[:-n]), _product(shape[-n:]))
-    rows = (flat[0], _product(grad.shape[-n:]))
-    zeros = c.scalar(0, grad.dtype, flat)
-    summed = c.b.scatter_elements(zeros, c.reshape(indices, rows), c.reshape(grad, rows), axis=1, mode="add")
-    return c.reshape(summed, shape)
-
-
-def _product(shape: Sequence[DimLike]) -> DimLike:
-    n: DimLike = 1
-    for d in shape:
-        n = n * d
-    return n
 
 
 @lowers("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
@@ -78,23 +54,23 @@ def avg_pool(
     "_adaptive_avg_pool3d.default",
 )  # fmt: skip
 def adaptive_avg_pool(c: Context, x: Value, size: Any) -> Value:
-    return c.b.adaptive_avg_pool(x, size=c.out.shape[len(c.out.shape) - _dims(c) :])
+    return c.b.adaptive_avg_pool(x, size=c.out.shape[len(c.out.shape) - dims_of(c) :])
 
 
 @lowers("adaptive_max_pool1d.default", "adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
 def adaptive_max_pool(c: Context, x: Value, size: Any) -> Any:
-    return c.b.adaptive_max_pool(x, size=c.out.shape[len(c.out.shape) - _dims(c) :], indices=True)
+    return c.b.adaptive_max_pool(x, size=c.out.shape[len(c.out.shape) - dims_of(c) :], indices=True)
 
 
 # --- interpolation ----------------------------------------------------------------------------------------------------
 
 _MODES = {
     "nearest": "nearest",
-    "_upsample": "nearest_exact",
     "linear": "linear",
     "bilinear": "linear",
     "trilinear": "linear",
     "bicubic": "cubic",
+    "lanczos": "lanczos",
 }
 
 
@@ -106,34 +82,37 @@ def _mode(name: str) -> str:
 
 _NEAREST = [f"{prefix}{n}d" for prefix in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)]
 _SMOOTH = ["upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"]
+_ANTIALIASED = [f"_upsample_{kind}2d_aa" for kind in ("bilinear", "bicubic", "lanczos")]
 
 
 @lowers(*(f"{name}.vec" for name in _NEAREST))
 def nearest_vec(c: Context, x: Value, _size: Any, factors: Sequence[float] | None) -> Value:
-    return _interpolate(c, x, False, factors)
+    return interpolated(c, x, c.out.shape[2:], False, factors or ())
 
 
-@lowers(*(f"{name}.vec" for name in _SMOOTH))
+@lowers(*(f"{name}.vec" for name in _SMOOTH + _ANTIALIASED))
 def smooth_vec(c: Context, x: Value, _size: Any, align_corners: bool, factors: Sequence[float] | None) -> Value:
-    return _interpolate(c, x, align_corners, factors)
+    return interpolated(c, x, c.out.shape[2:], align_corners, factors or ())
 
 
 @lowers(*(f"{name}.default" for name in _NEAREST))
 def nearest(c: Context, x: Value, _size: Any, *factors: float | None) -> Value:
-    return _interpolate(c, x, False, factors)
+    return interpolated(c, x, c.out.shape[2:], False, factors)
 
 
-@lowers(*(f"{name}.default" for name in _SMOOTH))
+@lowers(*(f"{name}.default" for name in _SMOOTH + _ANTIALIASED))
 def smooth(c: Context, x: Value, _size: Any, align_corners: bool, *factors: float | None) -> Value:
-    return _interpolate(c, x, align_corners, factors)
+    return interpolated(c, x, c.out.shape[2:], align_corners, factors)
 
 
-def _interpolate(c: Context, x: Value, align_corners: bool, factors: Sequence[float | None] | None) -> Value:
-    n = len(x.shape) - 2
-    size = c.out.shape[2:]
+def interpolated(c: Context, x: Value, size: Sequence[DimLike], align_corners: bool, factors: Sequence[float | None]) -> Value:
+    """``x`` resampled to ``size`` in the mode that the operation's name says."""
+    n, name = len(x.shape) - 2, str(c.node.target)
     if not all(isinstance(d, int) for d in (*size, *x.shape[2:])):
         raise c.unsupported("symbolic spatial sizes")
-    scales = [float(f or 0.0) for f in factors] if factors and any(factors) else []
+    scales = [float(f or 0.0) for f in factors] if any(factors) else []
     if len(scales) not in (0, n):
         scales = scales * n
-    return c.b.interpolate(x, size=size, mode=_mode(str(c.node.target)), align_corners=bool(align_corners), scales=scales)
+    return c.b.interpolate(  # type: ignore[no-any-return]
+        x, size=size, mode=_mode(name), align_corners=bool(align_corners), scales=scales, antialias="2d_aa" in name
+    )

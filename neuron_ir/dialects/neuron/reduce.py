@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from neuron_ir.attrs import Dense
 from neuron_ir.dtypes import BOOL as BOOL_TYPE
 from neuron_ir.dtypes import I64, DType
 from neuron_ir.opdef import ANY, BOOL, FLOAT, INT, INTS, REAL, Op, attr, declare, op, operand, region, variadic
@@ -52,6 +53,12 @@ def keeps_nan(j: Any, body: Any, dtype: Any) -> Any:
 def rounds(j: Any, body: Callable[..., Any] | None, dtype: Any) -> bool:
     """Whether repeating ``body`` in a narrow float would round again and again, so that f32 is needed between."""
     return body in (j.lax.add, j.lax.mul) and j.np.issubdtype(dtype, j.np.floating) and dtype.itemsize < 4
+
+
+def written(operand: Any, value: Any) -> Any:
+    """The number itself where the operand is a constant in the text: JAX differentiates a sum of windows only from a known 0."""
+    constant = operand.op.get("value") if operand.op is not None and operand.op.name == "neuron.constant" else None
+    return constant.array.reshape(()) if isinstance(constant, Dense) else value
 
 
 def on_tuples(body: Callable[..., Any], n: int) -> Callable[..., Any]:
@@ -175,7 +182,8 @@ class ReduceWindow(Op):
         known = monoid(j, body)
         wide = j.np.float32 if rounds(j, known, x.dtype) else x.dtype
         reducer = keeps_nan(j, known, x.dtype) or on_tuples(body, 1)
-        return j.lax.reduce_window(x.astype(wide), init.astype(wide), reducer, *window).astype(x.dtype)
+        init = written(j.op.operands[1], init).astype(wide)
+        return j.lax.reduce_window(x.astype(wide), init, reducer, *window).astype(x.dtype)
 
 
 @op("neuron.select_and_scatter", traits=["reduction"])

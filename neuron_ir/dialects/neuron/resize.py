@@ -10,7 +10,8 @@ from .broadcasting import COMPUTED
 from .expression import Expr, count
 from .windows import accumulator
 
-MODES = ("nearest", "nearest_exact", "linear", "cubic")
+MODES = ("nearest", "nearest_exact", "linear", "cubic", "lanczos")
+REACH = {"linear": 1, "cubic": 2, "lanczos": 3}  # of the antialiasing filter, in elements of the coarser side
 
 
 @op(
@@ -22,6 +23,7 @@ MODES = ("nearest", "nearest_exact", "linear", "cubic")
         "upsample_bilinear2d.default",
         "upsample_trilinear3d.default",
         "upsample_bicubic2d.default",
+        *(f"_upsample_{kind}2d_aa.default" for kind in ("bilinear", "bicubic", "lanczos")),
     ],
 )
 class Interpolate(Op):
@@ -29,8 +31,9 @@ class Interpolate(Op):
     -0.75).
 
     ``align_corners`` (linear and cubic) maps the corners' centres onto each other. ``scales``: the user's scale factors, which
-    torch uses for the coordinates in place of ``size / input size``; empty, or 0 for a dim without one. Weights and sums in f32
-    (f64 for f64), one rounding at the end.
+    torch uses for the coordinates in place of ``size / input size``; empty, or 0 for a dim without one. ``antialias``
+    (linear, cubic with a = -0.5, and always lanczos): the filter is stretched by the factor of a reduction, as Pillow does.
+    Weights and sums in f32 (f64 for f64), one rounding at the end.
     """
 
     x = operand(ANY)
@@ -38,6 +41,7 @@ class Interpolate(Op):
     mode = attr(str, "nearest", MODES)
     align_corners = attr(bool, False)
     scales = attr(FLOATS, ())
+    antialias = attr(bool, False)
 
     def infer(self):
         x, n = self.x.type, len(self.size)
@@ -51,17 +55,22 @@ class Interpolate(Op):
             raise self.error("type", f"mode {self.mode} cannot interpolate {x.dtype}")
         if self.mode.startswith("nearest") and self.align_corners:
             raise self.error("attr", f"align_corners has no meaning for mode {self.mode}")
+        if self.antialias != (self.mode == "lanczos") and (self.mode == "lanczos" or self.mode not in REACH):
+            raise self.error("attr", f"mode {self.mode} with antialias = {str(self.antialias).lower()} is not defined")
         return TensorType((*x.shape[:-n], *self.size), x.dtype)
 
-    def expand(b, x, *, size, mode, align_corners, scales):
+    def expand(b, x, *, size, mode, align_corners, scales, antialias):
         e = Expr(b, x)
         if not mode.startswith("nearest"):
             e = e.cast(accumulator(e.dtype))
         first = e.rank - len(size)
         for i, n in enumerate(size):
             scale = scales[i] if scales else 0.0
-            taps = _taps(count([e.shape[first + i]]), n, mode, align_corners, scale, e.dtype is F64)
-            e = _sampled(e, first + i, taps)
+            old = count([e.shape[first + i]])
+            if antialias:
+                e = _filtered(e, first + i, *_filter(old, n, mode, align_corners, scale, e.dtype is F64))
+            else:
+                e = _sampled(e, first + i, _taps(old, n, mode, align_corners, scale, e.dtype is F64))
         return e.cast(x.dtype).value
 
 
@@ -123,3 +132,51 @@ def _cubic_taps(numpy, source, size, real):
     one = real(1)
     weights = (far(t + one), near(t), near(one - t), far(one - t + one))
     return [(numpy.clip(low + i - 1, 0, size - 1), w.astype(real)) for i, w in enumerate(weights)]
+
+
+# --- antialiasing -----------------------------------------------------------------------------------------------------
+
+
+def _filtered(e, axis, indices, weights):
+    """One axis resampled: each result is the sum over its row of ``weights * elements at indices``. Weights of 0 read nothing."""
+    n, taps = weights.shape
+    split = (*e.shape[:axis], n, taps, *e.shape[axis + 1 :])
+    spread = [1] * len(split)
+    spread[axis : axis + 2] = [n, taps]
+    picked = e.take(indices.reshape(-1), axis).reshape(split)
+    table = e.table(weights.reshape(spread), e.dtype)
+    return table.compare("EQ", 0.0).where(0.0, picked * table).sum((axis + 1,), False)
+
+
+def _filter(size, n, mode, align_corners, scale, double):
+    """Indices and weights of the elements under the filter around each result, one row per result, unused ones of weight 0."""
+    import numpy
+
+    real = numpy.float64 if double else numpy.float32
+    if align_corners:
+        step = real(size - 1) / real(n - 1) if n > 1 else real(0)
+    else:
+        step = real(1.0 / scale) if scale else real(size) / real(n)
+    stretch = max(step, real(1))
+    support = real(REACH[mode]) * stretch
+    centre = step * (numpy.arange(n).astype(real) + real(0.5))
+    first = numpy.maximum((centre - support + real(0.5)).astype(numpy.int64), 0)
+    end = numpy.minimum((centre + support + real(0.5)).astype(numpy.int64), size)
+    places = first[:, None] + numpy.arange(max(int((end - first).max()), 1))
+    inside = places < end[:, None]
+    at = (places - centre[:, None] + real(0.5)) / stretch
+    weights = numpy.where(inside, _WINDOWS[mode](numpy, numpy.abs(at)), 0).astype(real)
+    return numpy.minimum(places, size - 1), weights / weights.sum(1, keepdims=True, dtype=real)
+
+
+def _cubic_window(numpy, x, a=-0.5):
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * a
+    return numpy.where(x < 1, near, numpy.where(x < 2, far, 0))
+
+
+_WINDOWS = {
+    "linear": lambda numpy, x: numpy.maximum(1 - x, 0),
+    "cubic": _cubic_window,
+    "lanczos": lambda numpy, x: numpy.where(x < 3, numpy.sinc(x) * numpy.sinc(x / 3), 0),
+}
