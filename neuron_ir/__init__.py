@@ -25,6 +25,7 @@ _HOMES = {
     "neuron_ir.passmanager": ("Pass", "run_passes"),
     "neuron_ir.frontends.torch": ("from_torch",),
     "neuron_ir.frontends.jax": ("from_jax", "from_stablehlo", "to_stablehlo"),
+    "neuron_ir.frontends.explain": ("explain",),
     "neuron_ir.backends.base": ("compile",),
     "neuron_ir.backends.jax_cpu": ("bisect",),
 }
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from neuron_ir.dims import symbol as symbol
     from neuron_ir.dtypes import DType as DType
     from neuron_ir.dtypes import dtype as dtype
+    from neuron_ir.frontends.explain import explain as explain
     from neuron_ir.frontends.jax import from_jax as from_jax
     from neuron_ir.frontends.jax import from_stablehlo as from_stablehlo
     from neuron_ir.frontends.jax import to_stablehlo as to_stablehlo

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from neuron_ir.core import Module
+from neuron_ir.explanation import Journal
 
 __all__ = ["from_jax", "from_stablehlo", "to_stablehlo"]
 
@@ -37,6 +38,11 @@ def from_stablehlo(source: str | bytes | Path, *, file: str = "") -> Module:
 
     ``file`` names the source in messages. Raises :class:`IRError` with the place of what is malformed or unsupported.
     """
+    return read_stablehlo(source, file)
+
+
+def read_stablehlo(source: Any, file: str = "", journal: Journal | None = None) -> Module:
+    """See :func:`from_stablehlo`; ``journal`` notes what each operation becomes."""
     from neuron_ir.diagnostics import fail
     from neuron_ir.frontends.jax.importer import import_module
     from neuron_ir.frontends.jax.parse import parse
@@ -50,7 +56,7 @@ def from_stablehlo(source: str | bytes | Path, *, file: str = "") -> Module:
     if not isinstance(source, str | bytes):
         raise fail("input", f"StableHLO comes as text, bytes or a path, not as a {type(source).__name__}")
     file = file or "<stablehlo>"
-    return import_module(parse(source, file=file), file)
+    return import_module(parse(source, file=file), file, journal)
 
 
 def to_stablehlo(module: Module, sizes: Mapping[str, int] | None = None, *, locations: bool = False) -> str:

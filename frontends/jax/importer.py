@@ -18,6 +18,7 @@ from neuron_ir.diagnostics import Diagnostic, IRError, fail
 from neuron_ir.dims import UNKNOWN, Dim, DimLike, Range, symbol
 from neuron_ir.dims import evaluate as evaluate_size
 from neuron_ir.dtypes import DType, dtype_of_numpy
+from neuron_ir.explanation import Journal, ops_after
 from neuron_ir.frontends.jax._compat import expand_chlo, ir
 from neuron_ir.frontends.jax.dense import constant_array
 from neuron_ir.frontends.jax.locations import Locations
@@ -35,24 +36,30 @@ from neuron_ir.types import TOKEN, TensorType
 
 __all__ = ["import_lowered", "import_module"]
 
+_NO_OPERATION = ("stablehlo.constant", "func.call", "call", "stablehlo.composite")  # what stands for them is noted itself
 _ENDS = ("func.return", "stablehlo.return", "sdy.return")
 _POISON = object()  # stands for the results of an op that was refused
 _MAX_REFUSALS = 1000
 
 
-def import_lowered(lowered: Lowered) -> Module:
-    """The Neuron IR of a lowered JAX function. Arguments and results have the user's names, captured arrays become weights."""
+def import_lowered(lowered: Lowered, journal: Journal | None = None) -> Module:
+    """The Neuron IR of a lowered JAX function. Arguments and results have the user's names, captured arrays become weights.
+    ``journal`` notes what each operation becomes.
+    """
     with bulk():
         importer = Importer(lowered.module, "<stablehlo>", lowered)
+        importer.journal = journal
         module = importer.run()
     module.attrs["source"] = "jax"
     return module
 
 
-def import_module(source: Any, file: str = "<stablehlo>") -> Module:
-    """The Neuron IR of a StableHLO module; ``file`` names the text in locations."""
+def import_module(source: Any, file: str = "<stablehlo>", journal: Journal | None = None) -> Module:
+    """The Neuron IR of a StableHLO module; ``file`` names the text in locations, ``journal`` notes what each operation becomes."""
     with bulk():
-        return Importer(source, file).run()
+        importer = Importer(source, file)
+        importer.journal = journal
+        return importer.run()
 
 
 class Importer(Translator):
@@ -80,6 +87,7 @@ class Importer(Translator):
         self.learned = False
         self.has_chlo, self.is_expanded = False, False  # a CHLO op without a rule; whether the module is rid of such
         self.body: Block | None = None
+        self.journal: Journal | None = None
         self.b: Any = None
 
     # --- functions ----------------------------------------------------------------------------------------------------
@@ -94,13 +102,17 @@ class Importer(Translator):
             while self.learned:  # what the program checks of its sizes is known from the start the next time
                 self.learned = False
                 self.refusals.clear()
+                if self.journal is not None:
+                    self.journal.clear()
                 func = self.entry(name, self.functions[name])
             self.module.add(func)
             self.settled, self.ranges = {}, {}
         if self.has_chlo and not self.is_expanded:
             expand_chlo(self.source)
             again = Importer(self.source, self.locations.file, self.lowered)
-            again.is_expanded = True
+            again.is_expanded, again.journal = True, self.journal
+            if self.journal is not None:
+                self.journal.clear()
             return again.run()
         if self.refusals:
             raise IRError(list(self.refusals)[:_MAX_REFUSALS])
@@ -227,7 +239,10 @@ class Importer(Translator):
             op = view.operation
             if op.name in _ENDS:
                 return [env[v] for v in op.operands]
-            self.operation(op)
+            if self.journal is None:
+                self.operation(op)
+            else:
+                self.noted_operation(op, self.journal)
         raise fail("unsupported", "a block without a return")
 
     def operation(self, op: Any) -> None:
@@ -256,6 +271,19 @@ class Importer(Translator):
             env[results[0]] = values
         else:
             env.update(zip(results, values, strict=True))
+
+    def noted_operation(self, op: Any, journal: Journal) -> None:
+        """Translate one op and note what it has become; a refused one gives zeros of its types, so that its users are looked at."""
+        block, known = self.b.block, len(self.refusals)
+        last = block.last
+        self.operation(op)
+        errors = list(self.refusals)[known:]
+        if op.name not in _NO_OPERATION or errors:
+            journal.note(op, op.name, self.locations(op.location), ops_after(block, last), errors)
+        if errors and all(self.is_static(op, i) for i in range(len(op.results))):
+            types = [self.out(op, index=i) for i in range(len(op.results))]
+            zeros = [self.b.create_token() if t is TOKEN else self.b.const(0, t.dtype, t.shape) for t in types]
+            self.env.update(zip(op.results, zeros, strict=True))
 
     def translate(self, op: Any, name: str, function: Any, operands: list[Any]) -> Any:
         """One value, or a sequence with one per result."""

@@ -10,6 +10,7 @@ Both ways end in the same vocabulary, that of `decompositions.decomposition_tabl
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 _SET_GRAD = "wrap_with_set_grad_enabled"
 _AUTOCAST = "wrap_with_autocast"
 _REGION_ARGUMENT = {_SET_GRAD: 1, _AUTOCAST: 4}
+
+_MADE_OF = "neuron_made_of"  # the key of a node's meta for what `operation_of` gives
+
+_OVERLOAD = re.compile(r"\w+\.\w+\.\w+")
 
 # In-place by name only: they change flags of the tensor object, never its values.
 _HARMLESS_IN_PLACE = {"aten.detach_.default": "detach"}
@@ -219,8 +224,11 @@ def _inline_mode_regions(owner: torch.fx.GraphModule) -> None:
             graph.erase_node(region_node)
 
 
-def _inline(node: torch.fx.Node, inner: torch.fx.Graph, inputs: tuple[Any, ...]) -> None:
-    """Put a copy of `inner` before `node`, bind its placeholders to `inputs`, and give its results to node's users."""
+def _inline(node: torch.fx.Node, inner: torch.fx.Graph, inputs: tuple[Any, ...], decomposed: bool = False) -> None:
+    """Put a copy of `inner` before `node`, bind its placeholders to `inputs`, and give its results to node's users.
+
+    `decomposed`: the copies remember the operation that they make up, see `operation_of`.
+    """
     graph = node.graph
     env: dict[Any, Any] = dict(zip((n for n in inner.nodes if n.op == "placeholder"), inputs, strict=True))
     result: Any = None
@@ -235,8 +243,22 @@ def _inline(node: torch.fx.Node, inner: torch.fx.Graph, inputs: tuple[Any, ...])
             for key in ("stack_trace", "nn_module_stack", "from_node"):
                 if key in node.meta and (key != "from_node" and not copy.meta.get(key)):
                     copy.meta[key] = node.meta[key]
+            if decomposed:
+                copy.meta[_MADE_OF] = operation_of(node)
             env[inner_node] = copy
     _replace(node, result)
+
+
+def operation_of(node: torch.fx.Node, retraced: bool = False) -> tuple[str, str]:
+    """Name and target of the exported operation of which a node of a functional graph is (a part of) the decomposition."""
+    found: tuple[str, str] = node.meta.get(_MADE_OF) or (node.name, str(node.target))
+    sources = node.meta.get("from_node") if retraced else None
+    while sources:
+        source = sources[-1]
+        if _OVERLOAD.fullmatch(str(source.target)):  # strict export goes back further, to Python's own functions
+            found = source.name, str(source.target)
+        sources = source.from_node
+    return found
 
 
 def _replace(node: torch.fx.Node, result: Any) -> None:
@@ -313,7 +335,7 @@ def _decompose_nodes(graph: torch.fx.Graph, table: Mapping[Any, Callable[..., An
                 continue
             if key is not None:
                 traces[key] = inner
-        _inline(node, inner, tuple(node.all_input_nodes))
+        _inline(node, inner, tuple(node.all_input_nodes), decomposed=True)
 
 
 def _trace_or_leave(node: torch.fx.Node, table: Mapping[Any, Callable[..., Any]]) -> torch.fx.Graph | None:

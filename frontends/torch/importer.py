@@ -11,9 +11,10 @@ from neuron_ir.builder import Builder
 from neuron_ir.core import Func, Module, Value, bulk
 from neuron_ir.diagnostics import Diagnostic, IRError, fail
 from neuron_ir.dims import Dim
-from neuron_ir.dtypes import F64, U64
+from neuron_ir.dtypes import BOOL, F64, U64
+from neuron_ir.explanation import Journal, ops_after
 from neuron_ir.frontends.torch.decompositions import KEEP
-from neuron_ir.frontends.torch.export import FunctionalProgram, export, functionalize
+from neuron_ir.frontends.torch.export import FunctionalProgram, export, functionalize, operation_of
 from neuron_ir.frontends.torch.locations import node_location
 from neuron_ir.frontends.torch.lowering import Context, RandomState, rules
 from neuron_ir.frontends.torch.signature import (
@@ -83,9 +84,11 @@ def from_torch(
     return import_program(functionalize(program, KEEP & rules().keys()), name=name, seed=seed)
 
 
-def import_program(program: FunctionalProgram, name: str = "main", *, seed: int = 0, sizes: bool = False) -> Module:
+def import_program(
+    program: FunctionalProgram, name: str = "main", *, seed: int = 0, sizes: bool = False, journal: Journal | None = None
+) -> Module:
     """Import a functional graph. The result verifies. ``sizes``: inputs that are symbolic numbers are left to the caller, who finds
-    them in the function's attribute ``size_inputs`` as (position, name, size).
+    them in the function's attribute ``size_inputs`` as (position, name, size). ``journal`` notes what each operation becomes.
     """
     with bulk():
         importer = _Importer(program, name, seed)
@@ -93,6 +96,7 @@ def import_program(program: FunctionalProgram, name: str = "main", *, seed: int 
         module = importer.run()
     module.verify()
     return module
+        importer.context.journal = journal
 
 
 _UNKNOWN = object()  # stands for a refused operation's value whose type the IR cannot write
@@ -101,7 +105,7 @@ _UNKNOWN = object()  # stands for a refused operation's value whose type the IR 
 class GraphReader:
     """Walks one FX graph node by node and emits its operations with a :class:`Context`; refusals are collected."""
 
-    def __init__(self, owner: Any, context: Context, origins: Any, literals: Callable[[str, Any], Value]):
+    def __init__(self, owner: Any, context: Context, origins: Any, literals: Callable[[str, Any], Value], retraced: bool = False):
         self.owner = owner
         self.context = context
         self.origins = origins
@@ -112,10 +116,27 @@ class GraphReader:
         context.reader = self
 
     def call(self, node: Any, table: Mapping[str, Callable[..., Any]]) -> None:
+        self.retraced = retraced
         """Emit one ``call_function`` node; one that reads a refused value of unknown size is passed over."""
         if any(self.values.get(n) is _UNKNOWN for n in node.all_input_nodes):
             self.values[node] = _UNKNOWN
             return
+        journal, block = self.context.journal, self.context.b.block
+        if journal is None:
+            self._call(node, table)
+            return
+        last, n_errors = block.last, len(self.errors)
+        self._call(node, table)
+        errors, made = self.errors[n_errors:], ops_after(block, last)
+        if not errors and not made and (node.target is operator.getitem or not _gives_tensors(node)):
+            return  # arithmetic on sizes, and what torch has checked already
+        name, operation = operation_of(node, self.retraced)
+        if self.values.get(node) is _UNKNOWN and not errors:
+            message = "not looked at: it reads the result, of unknown size, of a refused operation"
+            errors = [Diagnostic("unsupported", message)]
+        journal.note((id(self.owner), name), operation, node_location(node, self.origins), made, errors)
+
+    def _call(self, node: Any, table: Mapping[str, Callable[..., Any]]) -> None:
         if node.target is operator.getitem:
             source, index = self.resolve(node.args[0]), node.args[1]
             self.values[node] = source[index] if source is not None and index < len(source) else None
@@ -228,13 +249,28 @@ class _Importer:
         self.symbols = Symbols(program.ranges, dim_names(program.graph))
         self.random = RandomState(self.random_state)
         self.context = Context(Builder(self.func.body), self.symbols, self.random)
-        self.reader = GraphReader(program.owner, self.context, program.origins, self.literal)
+        self.reader = GraphReader(program.owner, self.context, program.origins, self.literal, program.retraced)
         self.arg_index: dict[str, int] = {}  # name and target of an input -> argument
         self.shared = storage_groups(program.signature.weights)
         self.positions = {id(e): i for i, e in enumerate(program.signature.user_inputs)}
 
     def run(self) -> Module:
         inputs = iter(self.program.signature.inputs)
+def _names_in(size: Any) -> set[str]:
+    return size.symbols if isinstance(size, Dim) else set()
+
+
+def _message(node: Any, default: str) -> str:
+    """What the user's assertion says."""
+    text = node.args[1] if len(node.args) > 1 else node.kwargs.get("assert_msg")
+    return str(text) if text else f"{default} does not hold"
+
+
+def _gives_tensors(node: Any) -> bool:
+    val = node.meta.get("val")
+    return any(hasattr(v, "dtype") for v in (val if isinstance(val, tuple | list) else (val,)))
+
+
         table = rules()
         reader = self.reader
         for node in self.program.graph.nodes:

@@ -19,6 +19,7 @@ from neuron_ir.core import Value
 from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.dims import Dim, DimLike
 from neuron_ir.dtypes import BOOL, F32, I64, DType
+from neuron_ir.explanation import Journal
 from neuron_ir.frontends.torch.promotion import promoted
 from neuron_ir.frontends.torch.symbols import Symbols
 from neuron_ir.locations import Loc
@@ -89,6 +90,7 @@ class Context:
         self.symbols = symbols
         self.random = random
         self.node: Any = None
+        self.journal: Journal | None = None
         self.reader: Any = None  # the GraphReader at work; rules of control flow read inner graphs with it
         self._outs: tuple[Any, list[TensorType]] = (None, [])
 

@@ -4,6 +4,7 @@
     neuron-translate model.mlir -o model.nir           StableHLO, text or bytecode
     neuron-translate model.nir --to stablehlo
     neuron-translate model.nir --to dot | dot -Tsvg
+    neuron-translate model.pt2 --explain               what becomes of each operation; with -o file.json as data
 
 Forms are told by the files' endings, or by ``--from`` and ``--to``. Exit codes: 0 fine, 1 diagnostics, 2 usage.
 """
@@ -44,6 +45,11 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dim", action="append", type=symbol_size, default=[], metavar="S=16", help="replace a symbolic dimension by its size"
     )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="write what becomes of each operation instead, as JSON to a FILE that ends so; exit code 1 where one is refused",
+    )
     parser.add_argument("--no-locations", action="store_true", help="leave out loc(...)")
     return parser
 
@@ -54,7 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parser.parse_args(argv)
         options.source = options.source or SOURCES.get(Path(options.input).suffix)
-        options.target = options.target or TARGETS.get(Path(options.output).suffix) or ("nir" if options.output == "-" else None)
+        if options.explain and options.source == "nir":
+            parser.error("--explain is for programs of torch and StableHLO; Neuron IR is what they become")
+        options.target = (
+            "nir"
+            if options.explain
+            else options.target or TARGETS.get(Path(options.output).suffix) or ("nir" if options.output == "-" else None)
+        )
         if options.source is None:
             parser.error(f"cannot tell the form of {options.input}; give --from (endings: {', '.join(SOURCES)})")
         if options.target is None:
@@ -65,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.explain:
+        return _explain(options)
     module = _read(options)
     if options.dim:
         from neuron_ir.specialise import check_ranges, specialise
@@ -73,6 +87,19 @@ def _run(options: argparse.Namespace) -> int:
         module = specialise(module, dict(options.dim))
     _write(module, options)
     return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    """Write what becomes of each operation; 1 where one is refused."""
+    import json
+
+    from neuron_ir import explain
+
+    data = _bytes(options.input)
+    explanation = explain(_exported(data, options.input) if options.source == "pt2" else _stablehlo(data, options.input))
+    as_json = options.output.endswith(".json")
+    _put((json.dumps(explanation.to_dict(), indent=1) if as_json else str(explanation)) + "\n", options.output)
+    return 0 if explanation.ok else 1
 
 
 def _read(options: argparse.Namespace) -> Module:
@@ -85,11 +112,13 @@ def _read(options: argparse.Namespace) -> Module:
 
         module = parse(_decoded(data, options.input), "<stdin>")
     elif options.source == "pt2":
-        module = _from_pt2(data, options.input)
+        from neuron_ir import from_torch
+
+        module = from_torch(_exported(data, options.input))
     else:
         from neuron_ir import from_stablehlo
 
-        module = from_stablehlo(data if _is_bytecode(data) else _decoded(data, options.input), file=options.input)
+        module = from_stablehlo(_stablehlo(data, options.input), file=options.input)
     module.verify()
     return module
 
@@ -126,12 +155,16 @@ def _decoded(data: bytes, path: str) -> str:
         raise fail("file", f"cannot read {path}: {error}") from None
 
 
+def _stablehlo(data: bytes, path: str) -> str | bytes:
+    return data if _is_bytecode(data) else _decoded(data, path)
+
+
 def _is_bytecode(data: bytes) -> bool:
     """MLIR bytecode, portable artefacts included, begins with these four bytes."""
     return data[:4] == b"ML\xefR"
 
 
-def _from_pt2(data: bytes, path: str) -> Module:
+def _exported(data: bytes, path: str) -> Any:
     """The program that ``torch.export.save`` wrote."""
     import io
     import logging
@@ -140,20 +173,17 @@ def _from_pt2(data: bytes, path: str) -> Module:
         import torch
     except ImportError:
         raise fail("file", f"reading {path} needs torch, which is not installed") from None
-    from neuron_ir import from_torch
 
     logger = logging.getLogger("torch.export")
     level = logger.level
     logger.setLevel(logging.ERROR)  # torch logs the traceback of each way of reading that it tries
     try:
-        program: Any = torch.export.load(io.BytesIO(data))
+        return torch.export.load(io.BytesIO(data))
     except Exception as error:  # torch raises whatever its zip, JSON and schema readers raise
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise fail("file", f"{path} is not a program saved by torch.export.save: {reason}") from None
     finally:
         logger.setLevel(level)
-    module: Module = from_torch(program)
-    return module
 
 
 def _write(module: Module, options: argparse.Namespace) -> None:
@@ -164,13 +194,16 @@ def _write(module: Module, options: argparse.Namespace) -> None:
 
         save(module, options.output, locations=not options.no_locations)
         return
-    text = emit(module, options.target, locations=not options.no_locations)
-    if options.output == "-":
+    _put(emit(module, options.target, locations=not options.no_locations), options.output)
+
+
+def _put(text: str, path: str) -> None:
+    if path == "-":
         sys.stdout.write(text)
         return
     from neuron_ir.files import write_text
 
-    write_text(options.output, text)
+    write_text(path, text)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ def higher_order(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 def read(c: Context, graph: Any, b: Builder, args: Sequence[Any]) -> list[Any]:
     """Emit an inner graph with ``b``, its placeholders bound to ``args``; its results."""
     inner = Context(b, c.symbols)
+    inner.journal = c.journal
     b.loc = c.loc
-    reader = type(c.reader)(graph, inner, c.reader.origins, c.reader.literals)
+    reader = type(c.reader)(graph, inner, c.reader.origins, c.reader.literals, c.reader.retraced)
     table, given = rules(), iter(args)
     results: list[Any] = []
     for node in graph.graph.nodes:
