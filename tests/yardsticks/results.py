@@ -103,19 +103,19 @@ def ceiling(counts: Mapping[str, int]) -> int:
 
 
 def place(module: Any, case: str) -> tuple[str, str]:
-    """The row and the column of a case: as its yardstick says, else ``row:column:anything``, else a row of its own."""
+    """The row and the column of a case: as its yardstick says, else from ``row:column:...:number``, else a row of its own."""
     if hasattr(module, "place"):
         row, column = module.place(case)
         return str(row), str(column)
     parts = case.split(":")
-    return (parts[0], parts[1]) if len(parts) > 2 else (case, "")
+    return (parts[0], " ".join(parts[1:-1])) if len(parts) > 2 else (case, "")
 
 
 def collect(module: Any, outcomes: Sequence[Outcome], population: int, command: str) -> Result:
     """The counted result of a run. A case of a number beyond the samples that there are is none."""
     marks: dict[str, dict[str, str]] = {}
     rest = []
-    for outcome in sorted(outcomes):
+    for outcome in sorted(outcomes, key=lambda o: _by_number(o.case)):
         if outcome.outcome == "no sample" and not outcome.detail:
             population -= 1
             continue
@@ -124,8 +124,14 @@ def collect(module: Any, outcomes: Sequence[Outcome], population: int, command: 
         columns[column] = columns.get(column, "") + LETTERS[outcome.outcome]
         if outcome.outcome != "right":
             rest.append({"case": outcome.case, "outcome": outcome.outcome, "detail": plain(outcome.detail)})
-    title = (module.__doc__ or module.NAME).split("\n\n")[0].replace("\n", " ")
+    title = (module.__doc__ or module.NAME).split("\n\n")[0].replace("\n", " ").replace("``", "`")
     return Result(module.NAME, title, command, _versions(), population, marks, rest)
+
+
+def _by_number(case: str) -> tuple[str, int]:
+    """Sorts the cases of a row by their number."""
+    stem, _, number = case.rpartition(":")
+    return (stem, int(number)) if number.isdigit() else (case, 0)
 
 
 def plain(detail: str) -> str:

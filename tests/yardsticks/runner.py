@@ -3,8 +3,8 @@
 A yardstick is a module with ``NAME``, ``cases(args) -> list[str]``, ``run_case(case) -> (outcome, detail)`` and, where it needs
 more options than the common ones, ``arguments(parser)``. ``runner.main(module_name)`` spreads the cases over ``--jobs``
 processes; a case that takes longer than ``--timeout`` seconds of processor time ends its process; every outcome is one line of
-``--log``, and a run can ``--resume``. ``--report`` writes the counts as ``results/<NAME>.json`` (see ``results.py``), from which
-``python -m tests.yardsticks.coverage`` makes the page.
+``--log``, and a run can ``--resume``. ``--report`` writes the counts as ``results/<NAME>.json`` (see ``results.py``) and makes
+``specs/coverage.md`` from it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from tests.yardsticks import coverage
 from tests.yardsticks.results import BAD, FOLDER, OUTCOMES, Outcome, ceiling, collect
 
 _START = 300.0  # seconds for a worker to load the frameworks
@@ -188,6 +189,8 @@ def main(module_name: str, argv: Sequence[str] | None = None) -> int:
     if args.report is not None:
         path = args.report if args.report.name else FOLDER / f"{module.NAME}.json"
         collect(module, outcomes, max(population, len(outcomes)), _command(module_name, args, parser)).write(path)
+        if path.parent == FOLDER:
+            coverage.write()
     return int(any(o.outcome in BAD for o in outcomes))
 
 

@@ -1,0 +1,55 @@
+"""specs/coverage.md is what the recorded results of the yardsticks give, and each result is one of a yardstick that exists."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.yardsticks import coverage, results
+from tests.yardsticks.results import Outcome, Result
+
+from .tree import ROOT
+
+RECORDED = list(results.every())
+
+
+def test_the_page_is_what_the_results_give() -> None:
+    assert (ROOT / "specs" / "coverage.md").read_text(encoding="utf-8") == coverage.page(RECORDED), (
+        "run python -m tests.yardsticks.coverage"
+    )
+
+
+@pytest.mark.parametrize("result", RECORDED, ids=lambda r: r.yardstick)
+def test_a_result_is_whole(result: Result) -> None:
+    """Every mark that is not right has a reason, and there is a yardstick of that name."""
+    assert (ROOT / "tests" / "yardsticks" / f"{result.yardstick}.py").exists() and result.yardstick in result.command
+    counts = result.counts()
+    assert len(result.rest) == sum(counts.values()) - counts["right"]
+    assert results.read(results.FOLDER / f"{result.yardstick}.json") == result
+
+
+class Yardstick:
+    """Of the form a module of tests/yardsticks has.
+
+    What follows is not part of the title.
+    """
+
+    NAME = "example"
+
+
+def test_counts_and_marks() -> None:
+    outcomes = [
+        Outcome("add:f32:10", "wrong", "at /some" + "where/else/a.py", 1.0),
+        Outcome("add:f32:9", "right", "", 1.0),
+        Outcome("add:i64:0", "refused", "aten.add.Tensor: no", 1.0),
+        Outcome("add:i64:1", "no sample", "", 1.0),
+        Outcome("sub:f32:0", "not exportable", "torch: no", 1.0),
+    ]
+    result = results.collect(Yardstick, outcomes, 5, "python -m tests.yardsticks.example")
+    assert result.marks == {"add": {"f32": "rw", "i64": "f"}, "sub": {"f32": "n"}}
+    assert result.population == 4 and result.title == "Of the form a module of tests/yardsticks has."
+    assert dict(result.counts("f32")) == {"right": 1, "wrong": 1, "not exportable": 1}
+    assert [r["detail"] for r in result.rest] == ["at a.py", "aten.add.Tensor: no", "torch: no"]
+    text = "\n".join(coverage.section(result))
+    assert "| f32 | 1 | 1 |  |  |  |  | 1 |  | 2 | 50.0 % |" in text
+    assert "| all | 1 | 1 | 1 |  |  |  | 1 |  | 3 | 33.3 % |" in text
+    assert "| `add` | r w | f |" in text and "* aten.add.Tensor: no: `add:i64:0`" in text
