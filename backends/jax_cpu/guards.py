@@ -7,7 +7,8 @@ gone before fusion: it costs nothing at run time beyond the rewrite it prevents.
 each function.
 
 What is left as XLA does it: subnormal numbers are flushed to zero (:mod:`neuron_ir.backends.jax_cpu.subnormals` keeps them),
-``x * y + z`` may be one fused multiply-add, ``-0.0 + 0.0`` may be ``-0.0``, float64 to bf16 or f16 rounds through float32, and the order of a reduction is XLA's own.
+``x * y + z`` may be one fused multiply-add, ``-0.0 + 0.0`` may be ``-0.0``, float64 to bf16 or f16 rounds through float32, and the
+order of a reduction is XLA's own.
 """
 
 from __future__ import annotations
