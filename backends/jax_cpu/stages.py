@@ -112,6 +112,7 @@ class _Stage:
         if found is None:
             try:
                 sized = specialise(self.module, mine) if mine else self.module
+                sized.verify()  # some operations need elements, and sizes may come out that do not fit
             except ValueError as error:  # a size that came out negative
                 known = ", ".join(f"{n} = {s}" for n, s in mine.items())
                 raise fail("runtime", f"@{self.module.main.name}: {error}, with {known}", self.module.main.loc) from None

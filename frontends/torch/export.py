@@ -328,6 +328,8 @@ def _decompose_nodes(graph: torch.fx.Graph, table: Mapping[Any, Callable[..., An
         if node.op != "call_function" or node.target not in table:
             continue
         key = _trace_key(node)
+        if node.meta.get("unbacked_bindings"):
+            continue  # a trace of its own would give the sizes that its data decide other symbols
         inner = traces.get(key) if key is not None else None
         if inner is None:
             inner = _trace_or_leave(node, table)

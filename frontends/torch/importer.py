@@ -41,7 +41,10 @@ __all__ = ["from_torch", "import_program"]
 _KINDS = {PARAMETER: "weight", BUFFER: "buffer", CONSTANT: "weight"}
 _LITERAL_ELEMENTS = 1024  # larger tensors in the graph become weights
 
-# Nodes without a value of their own: checks that torch already made while it traced.
+_NUMBERS = frozenset({"SymInt", "SymFloat", "SymBool"})
+_ITEMS = frozenset({"aten.item.default", "aten._local_scalar_dense.default"})  # numbers that come from tensors have a rule
+
+# Nodes without a value of their own: checks, most of which torch already made while it traced.
 _CHECKS = frozenset(
     """
     aten._assert_tensor_metadata.default aten._assert_async.msg aten._assert_async.default aten._assert_scalar.default
@@ -152,15 +155,13 @@ class GraphReader:
         context = self.context
         context.node = node
         try:
-            if type(fake).__name__ == "SymInt":
-                self.values[node] = context.symbols.dim(fake)
-                return
-            if type(fake).__name__ == "SymFloat":
-                self.values[node] = self.number(node)
-                return
-            if name in _CHECKS or not node.users and fake is None:
+            if type(fake).__name__ in _NUMBERS and name not in _ITEMS:
+                self.values[node] = self.number(node, type(fake).__name__)
                 return
             context.b.loc = node_location(node, self.origins)
+            if name in _CHECKS or not node.users and fake is None:
+                self.check(node, name)
+                return
             rule = table.get(name)
             if rule is None:
                 raise context.unsupported("no rule for this operation")
@@ -172,8 +173,34 @@ class GraphReader:
             self.cause = self.cause or error
             self.refuse(node, context.unsupported(f"this form has no rule ({type(error).__name__}: {error})"))
 
-    def number(self, node: Any) -> Value:
-        """A float computed from sizes, as an f64 of rank 0."""
+    def check(self, node: Any, name: str) -> None:
+        """A condition that torch leaves to the run: one on the data, or on sizes that the data decide."""
+        if name.startswith("aten._assert_async"):
+            self.context.b.check(self.context.cast(self.resolve(node.args[0]), BOOL), message=_message(node, "an assertion"))
+        elif name == "aten._assert_scalar.default":
+            condition = self.resolve(node.args[0])
+            if isinstance(condition, Value):
+                self.context.b.check(condition, message=_message(node, "an assertion"))
+            elif type(condition).__name__ == "SymBool":
+                self.assertion(node, condition.node.expr)
+
+    def assertion(self, node: Any, expr: Any) -> None:
+        """A condition on sizes, checked by the program where the data decide one of them and its range does not say so already."""
+        context, symbols = self.context, self.context.symbols
+        names = {n for s in expr.free_symbols for n in _names_in(symbols.expression(s))}
+        if names.isdisjoint(symbols.data.values()) or symbols.implies(expr):
+            return
+        if names & symbols.open:
+            raise context.unsupported(f"the condition {expr} on a size that nothing gives")
+        context.b.check(context.condition(expr), message=_message(node, str(expr)))
+
+    def number(self, node: Any, kind: str) -> Any:
+        """A number computed from sizes: a size, an f64 of rank 0, or a condition as torch's own object."""
+        if kind == "SymBool":
+            return node.meta["val"]
+        if kind == "SymInt":
+            source = self.resolve(node.args[0]) if str(node.target) == "aten.sym_size.int" else None
+            return source.shape[node.args[1]] if isinstance(source, Value) else self.context.symbols.dim(node.meta["val"])
         op_name = _ARITHMETIC.get(getattr(node.target, "__name__", ""))
         if op_name is None:
             raise self.context.unsupported("a float computed from sizes by this function")
@@ -201,6 +228,8 @@ class GraphReader:
             wanted = self.context.symbols.type_of(fake)
             if not _agrees(one.type, wanted):
                 raise self.context.unsupported(f"the rule gives {one.type} where torch gives {wanted}")
+            if self.context.symbols.open and self.context.symbols.open & {n for d in one.shape for n in _names_in(d)}:
+                raise self.context.unsupported(f"the result {one.type} has a size that depends on the data and that nothing gives")
         if isinstance(value, Value) and value.op is not None and not value.name:
             value.name = _hint(node.name)
         return value
@@ -284,7 +313,7 @@ def _gives_tensors(node: Any) -> bool:
                 self.output(node)
         if reader.errors:
             raise IRError(reader.errors) from reader.cause
-        self.func.dims = dict(sorted(self.symbols.used.items()))
+        self.func.dims = self.symbols.given()
         return self.module
 
     # --- inputs ---
@@ -348,11 +377,14 @@ def _gives_tensors(node: Any) -> bool:
         users = {id(e) for e in self.program.signature.user_outputs}
         for entry, item in zip(self.program.signature.outputs, _flat(node.args[0]), strict=True):
             value = self.reader.resolve(item)
+            kind = type(getattr(item, "meta", {}).get("val")).__name__
             if isinstance(value, Dim):
                 value = self.context.size_as_value(value)
+            elif type(value).__name__ == "SymBool":
+                value = self.context.condition(value.node.expr)
             if isinstance(value, Value):
                 values.append(value)
-                attrs.append(self.result_attrs(entry, id(entry) in users))
+                attrs.append(self.result_attrs(entry, id(entry) in users) | ({"number": True} if kind in _NUMBERS else {}))
             elif id(entry) in users:
                 self.note("fixed_outputs", (position, _built_in(entry.value if entry.is_fixed else value, entry.name)))
             position += id(entry) in users

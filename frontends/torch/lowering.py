@@ -9,15 +9,15 @@ node's value: one :class:`Value`, or a tuple of them (``None`` for an output tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, reduce
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
 from neuron_ir.builder import Builder
-from neuron_ir.core import Value
+from neuron_ir.core import Func, Value
 from neuron_ir.diagnostics import IRError, fail
-from neuron_ir.dims import Dim, DimLike
+from neuron_ir.dims import Dim, DimLike, symbol
 from neuron_ir.dtypes import BOOL, F32, I64, DType
 from neuron_ir.explanation import Journal
 from neuron_ir.frontends.torch.promotion import promoted
@@ -129,6 +129,41 @@ class Context:
         assert self.random is not None
         self.random.present = state
 
+    # --- sizes of the data ---
+
+    def bind_size(self, value: Value, size: DimLike | None, *, most: DimLike | None = None, signed: bool = False) -> DimLike:
+        """Let a size be the number ``value`` (i64, rank 0). ``size``: what torch calls it; where that is known already the program
+        checks that both are the same; ``None``: a new symbol, at most ``most``. ``signed``: a number that is no size.
+        """
+        if size is None:
+            size = symbol(self.symbols.fresh((0, most if isinstance(most, int) else None)))
+        elif not (isinstance(size, Dim) and size.is_symbol and str(size) in self.symbols.open):
+            message = f"{self.node.target}: the data give another size than {size}, for which the program was made"
+            self.b.check(self.b.compare(value, self.size_as_value(size), direction="EQ"), message=message)
+            return size
+        if not isinstance(self.b.block.parent, Func):
+            raise self.unsupported("a size that depends on the data, inside a region of control flow")
+        if signed:
+            self.symbols.sign(str(size), self.node.meta["val"].node.expr)
+        self.b.bind_size(value, size=size)
+        self.symbols.open.discard(str(size))
+        return size
+
+    def condition(self, expr: Any) -> Value:
+        """A sympy condition on sizes as a truth value of rank 0."""
+        head, b = type(expr).__name__, self.b
+        if head in ("BooleanTrue", "BooleanFalse"):
+            return b.const(head == "BooleanTrue", BOOL)
+        if head == "Not":
+            return b.not_(self.condition(expr.args[0]))  # type: ignore[no-any-return]
+        if head in ("And", "Or"):
+            parts = [self.condition(a) for a in expr.args]
+            return reduce(b.and_ if head == "And" else b.or_, parts)
+        if head not in _RELATIONS:
+            raise self.unsupported(f"the condition {expr}")
+        sides = [self.size_as_value(self.symbols.expression(a)) for a in expr.args]
+        return b.compare(*sides, direction=_RELATIONS[head])  # type: ignore[no-any-return]
+
     # --- values ---
 
     def cast(self, x: Value, dtype: DType) -> Value:
@@ -195,6 +230,11 @@ class Context:
     def size_as_value(self, d: DimLike) -> Value:
         """A size as an i64 tensor of rank 0."""
         return self.b.dim_size(size=d) if isinstance(d, Dim) else self.b.const(d, I64)
+
+
+_RELATIONS = {
+    "Equality": "EQ", "Unequality": "NE", "GreaterThan": "GE", "StrictGreaterThan": "GT", "LessThan": "LE", "StrictLessThan": "LT",
+}  # fmt: skip
 
 
 def _number(value: Any, dtype: DType) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from neuron_ir.diagnostics import fail
-from neuron_ir.dims import DimLike, Range, function, symbol
+from neuron_ir.dims import Dim, DimLike, Range, function, symbol
 from neuron_ir.dtypes import DType, dtype
 from neuron_ir.types import TensorType
 
@@ -21,6 +22,7 @@ _DTYPES = {
 }  # fmt: skip
 
 _UNBOUNDED = 2**48
+_UNBACKED = re.compile(r"u\d+")  # torch's names of sizes that the data decide
 
 
 class Symbols:
@@ -33,6 +35,8 @@ class Symbols:
         self.ranges = ranges
         self.names = dict(names or {})
         self.used: dict[str, Range] = {}
+        self.data: dict[str, str] = {}  # torch's symbol of a size of the data -> its name in the text
+        self.open: set[str] = set()  # names of such sizes that no operation has given yet
         self._owners: dict[str, str] = {}
         self._dtypes: dict[Any, DType] = {}
 
@@ -62,8 +66,10 @@ class Symbols:
             return int(expr)
         if expr.is_Symbol:
             return self._symbol(expr)
-        parts = [self.expression(a) for a in expr.args]
         head = type(expr).__name__
+        if head == "Piecewise" and _is_truth_value(expr):
+            return self.expression(expr.args[0].args[1].args[0])
+        parts = [self.expression(a) for a in expr.args]
         if expr.is_Add:
             return sum(parts[1:], parts[0])
         if expr.is_Mul:
@@ -79,16 +85,63 @@ class Symbols:
 
     def _symbol(self, expr: Any) -> DimLike:
         raw = str(expr)
-        if raw.startswith("u"):
-            raise fail("unsupported", f"a size that depends on the data ({raw}): every size must follow from the inputs' shapes")
+        if _UNBACKED.fullmatch(raw):
+            return symbol(self.data.get(raw) or self._of_data(expr))
         name = self.names.get(raw, raw)
         if self._owners.setdefault(name, raw) != raw:  # one name for two sizes would make them equal
             name = raw
-        bounds = self.ranges.get(expr)
-        low = int(bounds.lower) if bounds is not None and bounds.lower.is_finite else 0
-        high = int(bounds.upper) if bounds is not None and bounds.upper.is_finite and bounds.upper < _UNBOUNDED else None
-        self.used[name] = (max(low, 0), high)
+        self.used[name] = self._range(expr)
         return symbol(name)
+
+    def _range(self, expr: Any) -> Range:
+        bounds = self.ranges.get(expr)
+        low = int(bounds.lower) if bounds is not None and bounds.lower.is_Integer else 0
+        high = int(bounds.upper) if bounds is not None and bounds.upper.is_Integer and bounds.upper < _UNBOUNDED else None
+        return max(low, 0), high
+
+    def _of_data(self, expr: Any) -> str:
+        """A name for a size that the data decide; open until an operation gives it."""
+        name = self.fresh(self._range(expr))
+        self.data[str(expr)] = name
+        self.open.add(name)
+        return name
+
+    def fresh(self, bounds: Range) -> str:
+        """A new symbol's name, ``n0``, ``n1``, ..."""
+        known = self.used.keys() | self._owners.keys() | set(self.names.values())
+        name = next(n for i in range(len(known) + 1) if (n := f"n{i}") not in known)
+        self.used[name] = bounds
+        return name
+
+    def sign(self, name: str, expr: Any) -> None:
+        """Let a number that is no size be negative."""
+        bounds = self.ranges.get(expr)
+        low = int(bounds.lower) if bounds is not None and bounds.lower.is_Integer else -(2**63)
+        self.used[name] = (max(low, -(2**63)), self.used[name][1])
+
+    def of_data(self, size: Any) -> bool:
+        """Whether the data decide a size."""
+        return isinstance(size, Dim) and not size.symbols.isdisjoint(self.data.values())
+
+    def given(self) -> dict[str, Range]:
+        """The range of every symbol but those that nothing gives."""
+        return {name: bounds for name, bounds in sorted(self.used.items()) if name not in self.open}
+
+    def implies(self, relation: Any) -> bool:
+        """Whether the ranges of symbols say that a sympy relation of one symbol and a number holds."""
+        head, sides = type(relation).__name__, relation.args
+        if head in ("LessThan", "StrictLessThan"):
+            head, sides = {"LessThan": "GreaterThan", "StrictLessThan": "StrictGreaterThan"}[head], sides[::-1]
+        if head not in ("GreaterThan", "StrictGreaterThan") or len(sides) != 2:
+            return False
+        above, below = (self.expression(s) for s in sides)
+        strict = head == "StrictGreaterThan"
+        if isinstance(below, int) and isinstance(above, Dim) and above.is_symbol:
+            return self.used[above.text][0] >= below + strict
+        if isinstance(above, int) and isinstance(below, Dim) and below.is_symbol:
+            high = self.used[below.text][1]
+            return high is not None and high <= above - strict
+        return False
 
     def bounds(self, d: DimLike) -> Range:
         """The least and the largest value that a size can have, where it is a sum of products of symbols; else ``(0, None)``."""
@@ -112,6 +165,13 @@ class Symbols:
 
 
 _FUNCTIONS = {"FloorDiv": "floordiv", "CleanDiv": "floordiv", "Mod": "mod", "PythonMod": "mod", "Max": "max", "Min": "min"}
+
+
+def _is_truth_value(expr: Any) -> bool:
+    """Whether this is 1 where a symbol, which is a truth value, is 1, and 0 elsewhere."""
+    (value, condition), *others = (a.args for a in expr.args)
+    is_one = type(condition).__name__ == "Equality" and condition.args[0].is_Symbol and condition.args[1] == 1
+    return is_one and value == 1 and [tuple(o) for o in others] == [(0, True)]
 
 
 def _product(parts: list[DimLike]) -> DimLike:

@@ -49,11 +49,6 @@ def cartesian_prod(c: Context, vectors: Sequence[Value]) -> Value:
     return c.b.concatenate(*columns, dimension=1)
 
 
-@lowers("repeat_interleave.self_Tensor", "repeat_interleave.Tensor")
-def repeat_interleave(c: Context, *args: Any, output_size: Any = None, dim: int | None = None, **_options: Any) -> Value:
-    raise c.unsupported("repeats that are a tensor: the size of the result depends on the data")
-
-
 @lowers("_is_all_true.default", "_is_any_true.default")
 def is_true(c: Context, x: Value) -> Value:
     return (c.b.reduce_and if "all" in str(c.node.target) else c.b.reduce_or)(x)

@@ -14,18 +14,6 @@ from neuron_ir.frontends.torch.aten.views import section, transposed
 from neuron_ir.frontends.torch.lowering import Context, axis_of, lowers
 from neuron_ir.types import TensorType
 
-# Operations whose result's size depends on values: no program of known sizes can hold them.
-_DATA_DEPENDENT = (
-    "nonzero.default", "nonzero_numpy.default", "argwhere.default", "masked_select.default", "where.default", "_unique2.default",
-    "unique_consecutive.default", "unique_dim.default", "unique_dim_consecutive.default", "_unique.default", "item.default",
-    "_local_scalar_dense.default", "tensor_split.tensor_indices_or_sections", "combinations.default",
-)  # fmt: skip
-
-
-@lowers(*_DATA_DEPENDENT)
-def data_dependent(c: Context, *_args: Any, **_options: Any) -> Value:
-    raise c.unsupported("the size of the result depends on the data")
-
 
 def size_of(shape: Sequence[DimLike]) -> DimLike:
     """The number of elements."""
@@ -45,21 +33,49 @@ def ranked(c: Context, x: Value) -> Value:
     return x if x.shape else c.reshape(x, (1,))
 
 
+def true_places(c: Context, x: Value, size: DimLike | None = None) -> Value:
+    """The coordinates of the elements that are not 0, one row each. Their number is bound to ``size`` or to a symbol of its own."""
+    mask = c.cast(x, BOOL)
+    count = c.b.reduce_sum(c.cast(flat(c, mask), I64), axes=(0,))
+    return c.b.nonzero(mask, size=c.bind_size(count, size, most=size_of(x.shape)))
+
+
+def columns(c: Context, rows: Value) -> tuple[Value, ...]:
+    """The columns of a matrix as vectors."""
+    return tuple(c.reshape(section(c, rows, 1, i, i + 1), (rows.shape[0],)) for i in range(rows.type.shape[1]))
+
+
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
 @lowers("index.Tensor", "_unsafe_index.Tensor")
 def index(c: Context, x: Value, indices: Sequence[Value | None]) -> Value:
-    dims, given = _indexed(c, indices)
+    dims, given = _indexed(c, indices, reads=True)
     return c.b.index(x, *given, dims=dims) if dims else x
 
 
-def _indexed(c: Context, indices: Sequence[Value | None]) -> tuple[list[int], list[Value]]:
-    """The indexed dims and their indices."""
-    found = [(d, v) for d, v in enumerate(indices) if v is not None]
-    if any(v.dtype in (BOOL, U8) for _, v in found):
-        raise c.unsupported("a mask as an index: the size of the result depends on the data")
-    return [d for d, _ in found], [v for _, v in found]
+def _indexed(c: Context, indices: Sequence[Value | None], reads: bool = False) -> tuple[list[int], list[Value]]:
+    """The indexed dims and their indices. A mask stands for the coordinates of its true elements, one index for each of its dims.
+
+    ``reads``: the number of those is a size of the result.
+    """
+    dims: list[int] = []
+    masks, d = 0, 0
+    for v in indices:
+        is_mask = v is not None and v.dtype in (BOOL, U8)
+        wide = len(v.shape) if is_mask and v is not None else 1
+        dims += range(d, d + wide) if v is not None else ()
+        masks, d = masks + is_mask, d + wide
+    size = None
+    if masks and reads and dims:
+        front = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
+        rank = max(1 if v.dtype in (BOOL, U8) else len(v.shape) for v in indices if v is not None)
+        size = c.out.shape[front + rank - 1]
+    given: list[Value] = []
+    for v in indices:
+        if v is not None:
+            given += columns(c, true_places(c, v, size)) if v.dtype in (BOOL, U8) else (v,)
+    return dims, given
 
 
 @lowers("index_select.default")

@@ -69,8 +69,3 @@ def _size(x: Value) -> Any:
     for d in x.shape:
         n = n * d
     return n
-
-
-@lowers("bincount.default")
-def bincount(c: Context, x: Value, weights: Value | None = None, minlength: int = 0) -> Value:
-    raise c.unsupported("the length of the result depends on the data")

@@ -7,6 +7,7 @@ from typing import Any
 
 from neuron_ir.core import Value
 from neuron_ir.dims import Dim, DimLike, function
+from neuron_ir.dtypes import I64
 from neuron_ir.frontends.torch.lowering import Context, axes_of, axis_of, lowers
 from neuron_ir.types import TensorType
 
@@ -106,8 +107,34 @@ def within(c: Context, bound: Any, size: DimLike, default: DimLike) -> DimLike:
 @lowers("slice.Tensor", "slice_copy.Tensor")
 def slice_(c: Context, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     axis = axis_of(dim, len(x.shape))
+    if c.symbols.of_data(start) or c.symbols.of_data(end):
+        return _slice_by_data(c, x, axis, 0 if start is None else start, x.shape[axis] if end is None else end, step)
     first, last = slice_bounds(c, x, axis, start, end, step)
     return section(c, x, axis, first, last, step)
+
+
+def _slice_by_data(c: Context, x: Value, axis: int, start: DimLike, end: DimLike, step: int) -> Value:
+    """``x[start:end:step]`` where the data decide a bound: bounds are moved into the size, and the result's size is counted."""
+    b, size, zero = c.b, c.size_as_value(x.shape[axis]), c.scalar(0, I64)
+
+    def inside(bound: DimLike) -> Value:
+        value = c.size_as_value(min(bound, 2**62) if isinstance(bound, int) else bound)
+        value = b.select(b.compare(value, zero, direction="LT"), b.add(value, size), value)
+        return b.minimum(b.maximum(value, zero), size)  # type: ignore[no-any-return]
+
+    first, last = inside(start), inside(end)
+    length = b.divide(b.add(b.subtract(last, first), c.scalar(step - 1, I64)), c.scalar(step, I64))
+    n = c.bind_size(b.maximum(length, zero), c.out.shape[axis])
+    if step == 1:
+        return part_at(c, x, axis, first, n)
+    places = b.multiply(b.iota(iota_dimension=0, out=TensorType((n,), I64)), c.scalar(step, I64, (n,)))
+    return b.take(x, b.add(places, c.broadcast(first, (n,))), axis=axis)  # type: ignore[no-any-return]
+
+
+def part_at(c: Context, x: Value, axis: int, start: Value, size: DimLike) -> Value:
+    """``size`` slices along one axis from a place that is a value; negative ones count from the end."""
+    starts = [start if i == axis else c.scalar(0, I64) for i in range(len(x.shape))]
+    return c.b.dynamic_slice(x, *starts, slice_sizes=_resized(x, axis, size), policy="wrap_raise")  # type: ignore[no-any-return]
 
 
 def slice_bounds(c: Context, x: Value, axis: int, start: Any, end: Any, step: int) -> tuple[DimLike, DimLike]:
@@ -125,7 +152,9 @@ def slice_bounds(c: Context, x: Value, axis: int, start: Any, end: Any, step: in
 def narrow(c: Context, x: Value, dim: int, start: Any, length: Any) -> Value:
     axis = axis_of(dim, len(x.shape))
     if isinstance(start, Value):
-        raise c.unsupported("a start that is a tensor")
+        return part_at(c, x, axis, c.cast(c.reshape(start, ()), I64), c.out.shape[axis])
+    if c.symbols.of_data(start):
+        return part_at(c, x, axis, c.size_as_value(start), c.out.shape[axis])
     first = start + x.shape[axis] if isinstance(start, int) and start < 0 else start
     return section(c, x, axis, first, first + c.out.shape[axis])
 
@@ -133,6 +162,8 @@ def narrow(c: Context, x: Value, dim: int, start: Any, length: Any) -> Value:
 @lowers("select.int", "select_copy.int")
 def select(c: Context, x: Value, dim: int, index: Any) -> Value:
     axis = axis_of(dim, len(x.shape))
+    if c.symbols.of_data(index):
+        return c.reshape(part_at(c, x, axis, c.size_as_value(index), 1), c.out.shape)
     first = at(x, axis, index)
     return c.reshape(section(c, x, axis, first, first + 1), c.out.shape)
 
@@ -164,7 +195,6 @@ def unbind(c: Context, x: Value, dim: int = 0) -> tuple[Value, ...]:
 
 @lowers("diagonal.default", "diagonal_copy.default")
 def diagonal(c: Context, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    from neuron_ir.dtypes import I64
 
     n = len(x.shape)
     first, second = axis_of(dim1, n), axis_of(dim2, n)

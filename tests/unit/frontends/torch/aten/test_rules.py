@@ -240,8 +240,10 @@ def test_rule(name):
 
 
 REFUSED = {
-    "a size that depends on the data": (torch.nonzero, (t([1.0, 0.0]),), "aten.nonzero.default"),
-    "elements under a mask": (lambda x: x[x > 0], (t([1.0, -1.0]),), "depends on the data"),
+    "a size that depends on the data, in a branch": (
+        lambda x: torch.cond(x.sum() > 0, lambda x: x[x > 0].sum(), lambda x: x.sum(), (x,)), (t([1.0, 0.0]),),
+        "aten.index.Tensor: a size that depends on the data, inside a region",
+    ),
     "writes to one place twice (BC-031)": (
         lambda x, v: torch.as_strided_scatter(x, v, (3, 2), (1, 1)), (torch.zeros(4), torch.ones(3, 2)), "order of the writes",
     ),
