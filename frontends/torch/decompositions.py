@@ -94,7 +94,7 @@ EXTRA = frozenset(
     aten.bitwise_and.Scalar_Tensor aten.bitwise_or.Scalar_Tensor aten.bitwise_xor.Scalar_Tensor
     aten.bitwise_left_shift.Scalar_Tensor aten.bitwise_right_shift.Scalar_Tensor
     aten.remainder.Scalar_Tensor aten.rrelu_with_noise_backward.default
-    aten.grid_sampler_2d.default aten.tril_indices.default aten.triu_indices.default
+    aten.batch_norm_backward.default aten.tril_indices.default aten.triu_indices.default
     aten.special_erfcx.default aten.log_normal.default aten.geometric.default aten.cauchy.default
 """.split()
 )

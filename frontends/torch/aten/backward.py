@@ -16,7 +16,7 @@ from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import I64
 from neuron_ir.frontends.torch.aten.indexing import flat, size_of
 from neuron_ir.frontends.torch.aten.linalg import batched
-from neuron_ir.frontends.torch.aten.pool import avg_pool, dims_of, interpolated
+from neuron_ir.frontends.torch.aten.pool import avg_pool, dims_of, grid_sampler, interpolated
 from neuron_ir.frontends.torch.aten.views import replication_pad
 from neuron_ir.frontends.torch.lowering import Context, lowers
 
@@ -65,6 +65,18 @@ def upsample_backward(c: Context, grad: Value, size: Sequence[Any], shape: Seque
     scales = rest if "nearest" in str(c.node.target) else rest[1:]
     zeros = c.scalar(0, grad.dtype, shape)
     return gradient(c, grad, [zeros], lambda x: interpolated(c, x, size, corners, scales))  # type: ignore[no-any-return]
+
+
+@lowers("grid_sampler_2d_backward.default", "grid_sampler_3d_backward.default", "_grid_sampler_2d_cpu_fallback_backward.default")
+def grid_sampler_backward(
+    c: Context, grad: Value, x: Value, grid: Value, mode: int, padding: int, align_corners: bool,
+    mask: Sequence[bool] = (True, True),
+) -> tuple[Value | None, ...]:  # fmt: skip
+    """Of the image and of the points, as far as asked for."""
+    wanted = [i for i in (0, 1) if mask[i]]
+    given = gradient(c, grad, [x, grid], lambda x, grid: grid_sampler(c, x, grid, mode, padding, align_corners), wanted)
+    made = dict(zip(wanted, given if len(wanted) > 1 else [given], strict=True))
+    return made.get(0), made.get(1)
 
 
 # --- places that were picked ------------------------------------------------------------------------------------------

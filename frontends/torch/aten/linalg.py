@@ -272,6 +272,26 @@ def log_determinant(c: Context, x: Value) -> tuple[Value, ...]:
     return Expr(c.b, _parity(c, pivots)).where(-sign, sign).value, size.log().sum((axis,), False).value, packed, pivots
 
 
+# --- symmetric, not positive definite ---------------------------------------------------------------------------------
+
+
+@lowers("linalg_ldl_factor_ex.default")
+def ldl_factor(c: Context, x: Value, *, hermitian: bool = False, check_errors: bool = False) -> tuple[Value, ...]:
+    if _is_empty(x):
+        return x, *(c.scalar(0, t.dtype, t.shape) for t in c.outs[1:])
+    return c.b.ldl(x, hermitian=hermitian and x.dtype.is_complex)  # type: ignore[no-any-return]
+
+
+@lowers("linalg_ldl_solve.default")
+def ldl_solve(c: Context, packed: Value, pivots: Value, b: Value, *, hermitian: bool = False) -> Value:
+    columns = c.reshape(pivots, (*pivots.shape, 1))
+    packed, columns, b = batched(c, packed, columns, b)
+    if _is_empty(b):
+        return b
+    pivots = c.cast(c.reshape(columns, columns.shape[:-1]), I32)
+    return c.b.ldl_solve(packed, pivots, b, hermitian=hermitian and b.dtype.is_complex)  # type: ignore[no-any-return]
+
+
 # --- orthogonal -------------------------------------------------------------------------------------------------------
 
 
@@ -284,6 +304,11 @@ def qr(c: Context, x: Value, mode: str = "reduced") -> tuple[Value, Value]:
         return identity(c, x, m) if square else c.scalar(0, q.dtype, q.shape), c.scalar(0, x.dtype, c.outs[1].shape)
     q, r = c.b.qr(x, full_matrices=mode == "complete")
     return (c.scalar(0, x.dtype, c.outs[0].shape) if mode == "r" else q), r
+
+
+@lowers("geqrf.default")
+def geqrf(c: Context, x: Value) -> tuple[Value, Value]:
+    return (x, c.scalar(0, x.dtype, c.outs[1].shape)) if _is_empty(x) else c.b.geqrf(x)
 
 
 @lowers("linalg_householder_product.default")

@@ -62,6 +62,26 @@ def adaptive_max_pool(c: Context, x: Value, size: Any) -> Any:
     return c.b.adaptive_max_pool(x, size=c.out.shape[len(c.out.shape) - dims_of(c) :], indices=True)
 
 
+@lowers("fractional_max_pool2d.default", "fractional_max_pool3d.default")
+def fractional_max_pool(c: Context, x: Value, kernel: Any, size: Any, samples: Value) -> tuple[Value, Value]:
+    """torch's samples for two dims stand in the order width, height; for three in that of the dims."""
+    n = dims_of(c)
+    if n == 2:
+        samples = c.b.reverse(samples, dimensions=(len(samples.shape) - 1,))
+    images = c.reshape(x, (1, *x.shape)) if len(x.shape) == n + 1 else x
+    y, indices = c.b.fractional_max_pool(images, samples, kernel=_ints(kernel, n), size=_ints(size, n), indices=True)
+    return c.reshape(y, c.outs[0].shape), c.reshape(indices, c.outs[1].shape)
+
+
+# --- reading at any points --------------------------------------------------------------------------------------------
+
+
+@lowers("grid_sampler_2d.default", "grid_sampler_3d.default", "_grid_sampler_2d_cpu_fallback.default")
+def grid_sampler(c: Context, x: Value, grid: Value, mode: int, padding: int, align_corners: bool) -> Value:
+    modes, paddings = ("linear", "nearest", "cubic"), ("zeros", "border", "reflection")
+    return c.b.grid_sample(x, grid, mode=modes[mode], padding=paddings[padding], align_corners=align_corners)  # type: ignore[no-any-return]
+
+
 # --- interpolation ----------------------------------------------------------------------------------------------------
 
 _MODES = {

@@ -179,6 +179,21 @@ class Qr(Op):
         return j.lax.linalg.qr(x, full_matrices=full_matrices)
 
 
+@op("neuron.geqrf", aten="geqrf.default")
+class Geqrf(Op):
+    """R in the upper triangle, below it the reflectors ``v`` of householder_product, and their factors ``tau``."""
+
+    x = operand(LAPACK)
+
+    def infer(self):
+        type, batch, m, n = _matrix(self)
+        return type, type.with_shape((*batch, _smaller(m, n)))
+
+    def jax(j, x):
+        packed, taus = j.np.linalg.qr(x, mode="raw")
+        return j.np.swapaxes(packed, -1, -2), taus
+
+
 @op("neuron.lu", aten="linalg_lu_factor_ex.default")
 class Lu(Op):
     """Packed ``L`` (unit diagonal, below) and ``U``, pivots and permutation, both i32, with ``x[permutation] = L U``.

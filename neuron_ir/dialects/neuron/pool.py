@@ -7,7 +7,7 @@ from itertools import product
 
 from neuron_ir.dtypes import I64
 from neuron_ir.opdef import INTS, REAL, Op, attr, op, operand
-from neuron_ir.types import TensorType
+from neuron_ir.types import TensorType, same_shape
 
 from .broadcasting import COMPUTED
 from .expression import Expr, concatenate, count, pair_by
@@ -267,3 +267,65 @@ def _largest(values, axis):
     y, places = e.b.reduce(e.value, at.value, low.value, nowhere.value, dimensions=(axis,), body=pair_by(larger))
     shape = [1 if i == axis else d for i, d in enumerate(e.shape)]
     return [e.new(v).reshape(shape) for v in (y, places)]
+
+
+@op(
+    "neuron.fractional_max_pool",
+    aten=["fractional_max_pool2d.default", "fractional_max_pool3d.default"],
+    traits=["reduction"],
+)
+class FractionalMaxPool(Op):
+    """The largest element of ``size`` windows of ``kernel`` per dim of ``[N, C, ...]``, moved by ``samples`` ``[N, C, n]``.
+
+    Along a dim of d elements, window i of o begins at ``floor((i + u) * a) - floor(u * a)``, ``a = (d - kernel) / (o - 1)``, and
+    the last one at ``d - kernel``; u in [0, 1) is the dim's sample for that image and channel. ``indices`` as in max_pool.
+    """
+
+    x = operand(REAL)
+    samples = operand(COMPUTED)
+    kernel = attr(INTS)
+    size = attr(INTS)
+    indices = attr(bool, False)
+
+    def infer(self):
+        n, x, samples = len(self.kernel), self.x.type, self.samples.type
+        if x.rank != n + 2 or len(self.size) != n or not same_shape(samples.shape, (*x.shape[:2], n)):
+            raise self.error("shape", f"kernel {list(self.kernel)}, size {list(self.size)}, samples {samples} do not fit {x}")
+        for d, k, o in zip(x.shape[2:], self.kernel, self.size, strict=True):
+            if min(k, o) < 1 or (isinstance(d, int) and o + k - 1 > d):
+                raise self.error("shape", f"{o} windows of {k} do not fit the size {d}")
+        shape = (*x.shape[:2], *self.size)
+        y = TensorType(shape, self.x.dtype)
+        return (y, TensorType(shape, I64)) if self.indices else y
+
+    def expand(b, x, samples, *, kernel, size, indices):
+        e, u, n = Expr(b, x), Expr(b, samples), len(kernel)
+        at, stride = None, count(x.shape[2:])
+        for i, (d, k, o) in enumerate(zip(x.shape[2:], kernel, size, strict=True)):
+            rows = _fractional_rows(u.section(2, i, i + 1), count([d]), k, o).reshape((*x.shape[:2], o * k))
+            stride //= d
+            full = (*e.shape[: i + 2], o * k, *e.shape[i + 3 :])
+            taken = b.take_along_axis(e.value, rows.broadcast(full, (0, 1, i + 2)).value, axis=i + 2, policy="clamp")
+            e = e.new(taken)
+            axes = [*x.shape[:2], *(s * t if j == i else 1 for j, (s, t) in enumerate(zip(size, kernel, strict=True)))]
+            here = rows.reshape(axes) * stride
+            at = here if at is None else at + here
+        split = [*x.shape[:2], *(v for pair in zip(size, kernel, strict=True) for v in pair)]
+        values = [e.reshape(split), at.reshape(split)] if indices else [e.reshape(split)]
+        for i in reversed(range(n)):
+            values = _largest(values, 3 + 2 * i)
+        shape = (*x.shape[:2], *size)
+        return tuple(v.reshape(shape).value for v in values)
+
+
+def _fractional_rows(u, d, k, o):
+    """The elements under each window along one dim, i64 ``[N, C, o, k]``."""
+    shape = (*u.shape[:2], o)
+    last = u.iota(shape, 2, I64)
+    start = last.lift(d - k).broadcast(shape)
+    if o > 1:
+        alpha = (u.lift(float(d - k)) / float(o - 1)).broadcast(u.shape)
+        moved = ((last.cast(u.dtype) + u) * alpha).unary("floor") - (u * alpha).unary("floor")
+        start = last.compare("EQ", o - 1).where(start, moved.cast(I64))
+    full = (*shape, k)
+    return start.broadcast(full, (0, 1, 2)) + start.iota(full, 3, I64)
