@@ -96,10 +96,10 @@ def import_program(
     with bulk():
         importer = _Importer(program, name, seed)
         importer.sizes = sizes
+        importer.context.journal = journal
         module = importer.run()
     module.verify()
     return module
-        importer.context.journal = journal
 
 
 _UNKNOWN = object()  # stands for a refused operation's value whose type the IR cannot write
@@ -116,14 +116,11 @@ class GraphReader:
         self.values: dict[Any, Any] = {}
         self.errors: list[Diagnostic] = []
         self.cause: BaseException | None = None
+        self.retraced = retraced
         context.reader = self
 
     def call(self, node: Any, table: Mapping[str, Callable[..., Any]]) -> None:
-        self.retraced = retraced
         """Emit one ``call_function`` node; one that reads a refused value of unknown size is passed over."""
-        if any(self.values.get(n) is _UNKNOWN for n in node.all_input_nodes):
-            self.values[node] = _UNKNOWN
-            return
         journal, block = self.context.journal, self.context.b.block
         if journal is None:
             self._call(node, table)
@@ -140,6 +137,9 @@ class GraphReader:
         journal.note((id(self.owner), name), operation, node_location(node, self.origins), made, errors)
 
     def _call(self, node: Any, table: Mapping[str, Callable[..., Any]]) -> None:
+        if any(self.values.get(n) is _UNKNOWN for n in node.all_input_nodes):
+            self.values[node] = _UNKNOWN
+            return
         if node.target is operator.getitem:
             source, index = self.resolve(node.args[0]), node.args[1]
             self.values[node] = source[index] if source is not None and index < len(source) else None
@@ -256,6 +256,21 @@ class GraphReader:
         self.values[node] = found
 
 
+def _names_in(size: Any) -> set[str]:
+    return size.symbols if isinstance(size, Dim) else set()
+
+
+def _message(node: Any, default: str) -> str:
+    """What the user's assertion says."""
+    text = node.args[1] if len(node.args) > 1 else node.kwargs.get("assert_msg")
+    return str(text) if text else f"{default} does not hold"
+
+
+def _gives_tensors(node: Any) -> bool:
+    val = node.meta.get("val")
+    return any(hasattr(v, "dtype") for v in (val if isinstance(val, tuple | list) else (val,)))
+
+
 def _agrees(given: Any, wanted: TensorType) -> bool:
     """Whether a result may stand for what torch computed: one element type, one rank, and no number against another number."""
     if not isinstance(given, TensorType) or given.dtype is not wanted.dtype or len(given.shape) != len(wanted.shape):
@@ -285,21 +300,6 @@ class _Importer:
 
     def run(self) -> Module:
         inputs = iter(self.program.signature.inputs)
-def _names_in(size: Any) -> set[str]:
-    return size.symbols if isinstance(size, Dim) else set()
-
-
-def _message(node: Any, default: str) -> str:
-    """What the user's assertion says."""
-    text = node.args[1] if len(node.args) > 1 else node.kwargs.get("assert_msg")
-    return str(text) if text else f"{default} does not hold"
-
-
-def _gives_tensors(node: Any) -> bool:
-    val = node.meta.get("val")
-    return any(hasattr(v, "dtype") for v in (val if isinstance(val, tuple | list) else (val,)))
-
-
         table = rules()
         reader = self.reader
         for node in self.program.graph.nodes:
