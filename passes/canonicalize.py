@@ -313,6 +313,11 @@ def transpose_of_splat(op: Any, rw: Rewriter) -> Replacement:
     return _splat_as(op, rw)
 
 
+@rule("neuron.slice", "start_indices", "limit_indices", "strides")
+def slice_of_splat(op: Any, rw: Rewriter) -> Replacement:
+    return _splat_as(op, rw)
+
+
 def _splat_as(op: Any, rw: Rewriter) -> Replacement:
     """A constant of equal elements in another static shape."""
     type, dense = op.result.type, rw.dense(op.x)
