@@ -45,6 +45,8 @@ try:
             stablehlo.deserialize_portable_artifact(context, bytes.fromhex(sys.argv[2]))
         with context:
             module = ir.Module.parse(data)
+        if any(o.operation.name.startswith("vhlo.") for o in module.body.operations):
+            module = stablehlo.deserialize_portable_artifact(context, data)
     ok = module.operation.verify()
 except Exception as error:
     sys.stderr.write(str(error))
@@ -109,7 +111,10 @@ def _parse_bytes(data: bytes, file: str, trusted: bool) -> ir.Module:
     try:
         if kind == "portable":
             return stablehlo.deserialize_portable_artifact(context, data)
-        return ir.Module.parse(data, context=context)
+        module = ir.Module.parse(data, context=context)
+        if any(o.operation.name.startswith("vhlo.") for o in module.body.operations):  # artefacts of 2023 do not say what they are
+            return stablehlo.deserialize_portable_artifact(context, data)
+        return module
     except (ir.MLIRError, ValueError) as error:
         raise _damaged(kind, str(error), file) from None
 

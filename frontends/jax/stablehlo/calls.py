@@ -9,6 +9,8 @@ from typing import Any
 from neuron_ir.core import Value
 from neuron_ir.diagnostics import nearest
 from neuron_ir.dialects.neuron.custom import TARGETS
+from neuron_ir.dims import DimLike
+from neuron_ir.dtypes import dtype
 from neuron_ir.frontends.jax import callbacks
 from neuron_ir.frontends.jax._compat import ir
 from neuron_ir.frontends.jax.stablehlo.dynamic import numbers_of, sizes_of
@@ -115,8 +117,43 @@ def _topk(c: Translator, op: Any, x: Any) -> Any:
 
 @named("stablehlo.dynamic_top_k")
 def _dynamic_top_k(c: Translator, op: Any, x: Any, k: Any) -> Any:
-    (number,) = numbers_of(op, k, "number of elements")
-    return top_k(c, op, c.value_of(x), number)
+    x = c.value_of(x)
+    (number,) = sizes_of(op, k, "number of elements")
+    if isinstance(number, int):
+        return top_k(c, op, x, number)
+    order = {"compare_type": "TOTALORDER"} if x.dtype.is_float else {}
+    index = c.b.iota(iota_dimension=x.type.rank - 1, out=x.type.with_dtype(dtype("i32")))
+
+    def before(b: Any, one: Any, other: Any, *indices: Any) -> Any:
+        return b.compare(one, other, direction="GT", **order)
+
+    return _first(c, c.b.sort(x, index, dimension=x.type.rank - 1, is_stable=True, comparator=before), -1, number)
+
+
+@named("stablehlo.dynamic_approx_top_k", "ApproxTopK", "PartialReduce")
+def _approx_top_k(c: Translator, op: Any, *operands: Any) -> Any:
+    """Inputs, as many initial values (which only fill what no element does), then numbers of the dynamic form. The answer is exact,
+    which meets every recall that is asked for.
+    """
+    n = len(op.results)
+    inputs = [c.value_of(x) for x in operands[:n]]
+    axis = int(_config(op)["reduction_dim"])
+    if c.is_static(op):
+        number = c.out(op).shape[axis]
+    else:
+        (number,) = sizes_of(op, operands[2 * n], "number of elements")
+    (body,) = (ir.FlatSymbolRefAttr(a).value for a in op.attributes["called_computations"])
+    comparator = c.function_region(body, [x.type.with_shape(()) for x in inputs for _ in range(2)])
+    return _first(c, c.b.sort(*inputs, dimension=axis, is_stable=True, comparator=comparator), axis, number)
+
+
+def _first(c: Translator, values: Any, axis: int, number: DimLike) -> list[Value]:
+    """The first ``number`` elements of each value along an axis."""
+    kept = []
+    for v in values:
+        limits = [number if i == axis % v.type.rank else d for i, d in enumerate(v.shape)]
+        kept.append(c.b.slice(v, start_indices=(0,) * v.type.rank, limit_indices=tuple(limits)))
+    return kept
 
 
 @named("stablehlo.dynamic_rng_bit_generator")
