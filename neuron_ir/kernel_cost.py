@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neuron_ir.core import Func, Op
+from neuron_ir.core import Func, Module, Op
 from neuron_ir.cost import Cost, cost_of
 from neuron_ir.dtypes import F32, DType
 from neuron_ir.meaning import expansion
+from neuron_ir.specialise import specialise
 from neuron_ir.target import Target
 from neuron_ir.tiling import sbuf_peak
 from neuron_ir.traffic import Sizes, body_of, kernel_traffic, kernels, lower_bound, trips
+from neuron_ir.types import TensorType
 
-__all__ = ["ENGINES", "KernelCost", "kernel_costs", "report_json", "report_table", "summary"]
+__all__ = ["ENGINES", "KernelCost", "kernel_costs", "report_json", "report_table", "sized", "summary"]
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "memory")
 _LEAST_CYCLES = 64  # of any instruction (S7: MIN_II)
@@ -61,6 +63,17 @@ def kernel_costs(func: Func, on: Target) -> list[KernelCost]:
     """Every kernel of a static function, in order."""
     sizes = Sizes(func)
     return [_kernel(op, times, on, sizes) for op, times in kernels(func.body)]
+
+
+def sized(module: Module) -> Module:
+    """The module with a typical size for each symbol of its entry function, for costs. Raises where a size is unknown."""
+    symbols = Sizes(module.main).symbols
+    static = specialise(module, symbols) if symbols else module
+    for op in static.main.walk():
+        for v in (*op.operands, *op.results):
+            if isinstance(v.type, TensorType) and not v.type.is_static:
+                raise op.error("unsupported", f"what it costs is not known, for {v.type} has no known size")
+    return static
 
 
 def summary(func: Func) -> dict[str, int]:
@@ -169,7 +182,7 @@ def report_json(func: Func, on: Target) -> str:
         for k in found
     ]  # fmt: skip
     totals = summary(func) | {"flops": sum(k.times * k.flops for k in found), "target": on.name}
-    return json.dumps(totals | {"regions": regions})
+    return json.dumps(totals | {"regions": regions}) + "\n"
 
 
 def report_table(func: Func, on: Target) -> str:

@@ -91,16 +91,26 @@ def input_reads(ops: Sequence[Op], inputs: Iterable[Value], outputs: Collection[
     return {v: wanted.get(v, 0) for v in inputs}
 
 
-def kernels(block: Block, times: int = 1) -> Iterable[tuple[Op, int]]:
-    """Each kernel of a block and how often it runs, loops followed; both branches of a choice count."""
+def kernels(block: Block, times: int = 1, calling: tuple[str, ...] = ()) -> Iterable[tuple[Op, int]]:
+    """Each kernel of a block and how often it runs, loops and calls followed; both branches of a choice count."""
     for op in block.ops:
         if op.name in FREE:
             continue
+        if op.name == "func.call":
+            yield from _called(op, times, calling)
+            continue
         if "control" in op.spec.traits and op.regions:
             for region in op.regions:
-                yield from kernels(region, times * trips(op))
+                yield from kernels(region, times * trips(op), calling)
         elif "terminator" not in op.spec.traits:
             yield op, times
+
+
+def _called(op: Op, times: int, calling: tuple[str, ...]) -> Iterable[tuple[Op, int]]:
+    """The kernels of a function that is called; nothing for one that calls itself."""
+    caller, name = op.block.func if op.block is not None else None, str(op.get("callee"))
+    if caller is not None and caller.module is not None and name not in calling:
+        yield from kernels(caller.module.funcs[name].body, times, (*calling, name))
 
 
 def trips(op: Op) -> int:

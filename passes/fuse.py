@@ -48,7 +48,7 @@ class Fuse(FuncPass):
 
     max_ops: int = option(1024, "the most ops in one group, constants and reshapes not counted")
     kinds: tuple[str, ...] = option((), f"kinds of groups to make (default: all): {', '.join(KINDS)}")
-    max_products: int = option(16, "the most matrix products and convolutions in one group")
+    max_products: int = option(24, "the most matrix products and convolutions in one group")
     capacity: int = option(0, "bytes of SBUF per partition that a group may use (default: the target's)")
     target: str = option("", "whose SBUF and PSUM count: trn1, trn2, trn3 (default: the module's target, else trn2)")
 

@@ -88,6 +88,12 @@ def _print_arguments(group: argparse._ArgumentGroup) -> None:
         "--timing", nargs="?", const="text", choices=("text", "json"), help="print the time of each pass to standard error"
     )
     group.add_argument("--pass-statistics", action="store_true", help="print what each pass did and declined, with reasons")
+    group.add_argument(
+        "--cost-report", nargs="?", const="text", choices=("text", "json"),
+        help="print what each kernel costs on the target to standard output; the IR then goes to the file of -o alone",
+    )  # fmt: skip
+    group.add_argument("--roofline", metavar="FILE", help="write a picture of flops per byte and speed of each kernel, as SVG")
+    group.add_argument("--target", metavar="NAME", help="trn1, trn2 or trn3: the hardware whose limits passes and reports take")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,10 +107,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _attach_rtol(argv: Sequence[str]) -> list[str]:
     """``--verify-numerics m.nir`` must not read the file's name as its value: only ``--verify-numerics=RTOL`` gives one."""
-    return [a if a not in ("--verify-numerics", "--timing") else f"{a}={_ALONE[a]}" for a in argv]
+    return [a if a not in _ALONE else f"{a}={_ALONE[a]}" for a in argv]
 
 
-_ALONE = {"--verify-numerics": "-1", "--timing": "text"}
+_ALONE = {"--verify-numerics": "-1", "--timing": "text", "--cost-report": "text"}
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -115,6 +121,10 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     if options.run_reproducer:
         _load_reproducer(options)
+    if options.target:
+        from neuron_ir.target import target
+
+        target(options.target)
     passes = _passes(options.pipelines)
     if passes is None:
         return 2
@@ -134,6 +144,7 @@ def _run(options: argparse.Namespace) -> int:
             print(error, file=sys.stderr)
             failed = 1
     if not failed:
+        _report(modules, options)
         _write(modules, options)
     return failed
 
@@ -197,6 +208,8 @@ def _optimise(text: str, name: str, passes: Sequence[Pass], options: argparse.Na
 
     module = parse(text, name)
     module.verify()
+    if options.target:
+        module.attrs["target"] = options.target
     _bind(module, name)
     PassManager(passes, instruments(options)).run(module)
     return module
@@ -268,6 +281,26 @@ def _verify_diagnostics(parts: Sequence[str], name: str, passes: Sequence[Pass],
     return 1 if problems else 0
 
 
+def _report(modules: Sequence[Module], options: argparse.Namespace) -> None:
+    """Print and draw the costs that the flags ask for, of each module's entry function."""
+    if not (options.cost_report or options.roofline):
+        return
+    from neuron_ir.kernel_cost import kernel_costs, report_json, report_table, sized
+    from neuron_ir.target import target
+
+    for module in modules:
+        name = str(module.attrs.get("target", "reference"))
+        on = target("trn2" if name == "reference" else name)
+        main = sized(module).main
+        if options.cost_report:
+            print(report_json(main, on) if options.cost_report == "json" else report_table(main, on), end="")
+        if options.roofline:
+            from neuron_ir.files import write_text
+            from neuron_ir.roofline import roofline_svg
+
+            write_text(options.roofline, roofline_svg(kernel_costs(main, on), on))
+
+
 def _write(modules: Sequence[Module], options: argparse.Namespace) -> None:
     """Print the modules, or write them to the output file: a single one in Neuron IR with its weights beside it."""
     from neuron_ir.tools.emit import emit
@@ -277,6 +310,8 @@ def _write(modules: Sequence[Module], options: argparse.Namespace) -> None:
         from neuron_ir.weights import save
 
         save(modules[0], options.output, locations)
+        return
+    if options.output == "-" and options.cost_report:
         return
     text = f"{SPLIT}\n".join(emit(m, options.emit, locations) for m in modules)
     if options.output == "-":
