@@ -68,9 +68,10 @@ def test_a_product_takes_a_cycle_per_moving_column(element: str, factor: float) 
 
 
 def test_time_sbuf_and_bound_of_an_elementwise_kernel() -> None:
-    func = main(
-        "func @main(%x: tensor<128x4096xf32>) -> tensor<128x4096xf32> { %y = neuron.add(%x, %x) : tensor<128x4096xf32> func.return(%y) }"
-    )
+    func = main("""func @main(%x: tensor<128x4096xf32>) -> tensor<128x4096xf32> {
+      %y = neuron.add(%x, %x) : tensor<128x4096xf32>
+      func.return(%y)
+    }""")
     (kernel,) = kernel_costs(func, target("trn2"))
     assert kernel.busy["vector"] == pytest.approx(128 * 4096 / 256 / 0.96e9)
     assert kernel.busy["memory"] == pytest.approx(2 * 128 * 4096 * 4 / 399e9)
