@@ -56,6 +56,7 @@ def export(module: Module, sizes: Mapping[str, int] | None = None, *, locations:
         lowered = jax.jit(program, keep_unused=True).trace(*types).lower(lowering_platforms=(PLATFORM,))
     made = lowered.compiler_ir("stablehlo")
     _put_names(made, func)
+    _put_shardings(made, module)
     return str(made.operation.get_asm(enable_debug_info=locations))
 
 
@@ -74,7 +75,7 @@ def _weight(module: Module, name: str) -> Any:
 
 def _put_names(made: Any, func: Func) -> None:
     """The user's names of arguments and results, where JAX's own programs have them."""
-    (main,) = (o.operation for o in made.body.operations if ir.StringAttr(o.operation.attributes["sym_name"]).value == "main")
+    main = _main(made)
     names = [str(a.get("name") or v.name or f"arg{i}") for i, (a, v) in enumerate(zip(func.arg_attrs, func.args, strict=True))]
     results = [str(a.get("name") or f"result[{i}]") for i, a in enumerate(func.result_attrs)]
     with made.context:
@@ -87,6 +88,45 @@ def _put_names(made: Any, func: Func) -> None:
                 for d, name in zip(old, given, strict=True)
             ]
             main.attributes[kind] = ir.ArrayAttr.get(merged)
+
+
+def _put_shardings(made: Any, module: Module) -> None:
+    """The shardings of arguments and results, with the meshes that they name. They change no value; inner ones are left out."""
+    func, main = module.main, _main(made)
+    with made.context, ir.Location.unknown():
+        if "num_partitions" in module.attrs:
+            parts = ir.IntegerType.get_signless(32)
+            made.operation.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(parts, module.attrs["num_partitions"])
+        for text in module.attrs.get("meshes", ()):
+            name, _, mesh = str(text).partition(" = ")
+            ir.InsertionPoint.at_block_begin(made.body).insert(ir.Operation.parse(f"sdy.mesh {name} = {_inside_of(mesh)}"))
+        for kind, given in (("arg_attrs", func.arg_attrs), ("res_attrs", func.result_attrs)):
+            texts = [str(a.get("sharding") or "") for a in given]
+            if any(texts):
+                main.attributes[kind] = ir.ArrayAttr.get(
+                    [
+                        ir.DictAttr.get({**{e.name: e.attr for e in ir.DictAttr(d)}, **_sharding(text)})
+                        for d, text in zip(main.attributes[kind], texts, strict=True)
+                    ]
+                )
+
+
+def _inside_of(mesh: str) -> str:
+    """``#sdy.mesh<["x"=2]>`` as the op spells it: ``<["x"=2]>``."""
+    return mesh.removeprefix("#sdy.mesh")
+
+
+def _sharding(text: str) -> dict[str, Any]:
+    """The attribute of a sharding in either of the two spellings."""
+    if not text:
+        return {}
+    return {"sdy.sharding": ir.Attribute.parse(text)} if text.startswith("#sdy.") else {"mhlo.sharding": ir.StringAttr.get(text)}
+
+
+def _main(made: Any) -> Any:
+    """The operation ``@main`` of a module."""
+    (main,) = (o.operation for o in made.body.operations if ir.StringAttr(o.operation.attributes["sym_name"]).value == "main")
+    return main
 
 
 # --- places -----------------------------------------------------------------------------------------------------------

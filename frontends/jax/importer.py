@@ -75,6 +75,7 @@ class Importer(Translator):
             if op.name == "func.func":
                 self.functions[ir.StringAttr(op.attributes["sym_name"]).value] = op
         self.module = Module(lowered.name if lowered and lowered.name.isidentifier() else "main")
+        self.module.attrs.update(_partitioning(source))
         self.env: dict[Any, Any] = {}
         self.refusals: dict[Diagnostic, None] = {}
         self.calls: list[str] = []
@@ -462,6 +463,18 @@ def _dicts(op: Any, name: str, n: int) -> list[Mapping[str, Any]]:
     if name not in op.attributes:
         return [{} for _ in range(n)]
     return [{entry.name: entry.attr for entry in ir.DictAttr(d)} for d in op.attributes[name]]
+
+
+def _partitioning(source: Any) -> dict[str, Any]:
+    """What a module says of the devices that it is for: the meshes that shardings name, and how many parts there are."""
+    found: dict[str, Any] = {}
+    meshes = [o.operation.attributes for o in source.body.operations if o.operation.name == "sdy.mesh"]
+    if meshes:
+        found["meshes"] = tuple(f"@{ir.StringAttr(a['sym_name']).value} = {a['mesh']}" for a in meshes)
+    attributes = source.operation.attributes
+    if "mhlo.num_partitions" in attributes and (parts := ir.IntegerAttr(attributes["mhlo.num_partitions"]).value) > 1:
+        found["num_partitions"] = parts
+    return found
 
 
 def _sharding(attrs: Mapping[str, Any]) -> dict[str, str]:

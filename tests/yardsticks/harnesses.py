@@ -10,7 +10,7 @@ import argparse
 import itertools
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -65,6 +65,11 @@ def _harnesses() -> dict[str, Any]:
 
 def run_case(case: str) -> tuple[str, str]:
     """The outcome of one harness, with the reason where it is not ``right``."""
+    return judged(case, through_the_ir)
+
+
+def judged(case: str, path: Callable[[Any, Sequence[Any]], list[Any]]) -> tuple[str, str]:
+    """What becomes of one harness by a path that takes the function and its arguments."""
     import jax
     import numpy as np
 
@@ -82,7 +87,7 @@ def run_case(case: str) -> tuple[str, str]:
     except Exception as error:  # the judge itself refuses: whatever it raises is the reason
         return "no sample", _first_line(error)
     try:
-        got = through_the_ir(harness.dyn_fun, args)
+        got = path(harness.dyn_fun, args)
     except IRError as error:
         return "refused", _first_line(error)
     except Exception as error:  # any other exception means that the refusal is not clear

@@ -197,3 +197,24 @@ def test_quantised_values_where_they_have_no_meaning_are_refused() -> None:
         neuron_ir.from_stablehlo(text)
     with pytest.raises(neuron_ir.IRError, match=r"the quantised type !quant\.any"):
         neuron_ir.from_stablehlo("func.func @main(%x: tensor<4x!quant.any<i8:f32>>) {\n return }")
+
+
+def test_shardings_and_their_meshes_are_kept_and_come_back() -> None:
+    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+    sharding = NamedSharding(AbstractMesh((2, 2), ("x", "y")), PartitionSpec("x", "y"))
+    x = jax.ShapeDtypeStruct((4, 4), np.float32, sharding=sharding)
+    module = neuron_ir.from_jax(lambda a: jax.lax.with_sharding_constraint(a @ a, sharding), x)
+    again = neuron_ir.parse(module.text())
+    assert again.attrs["num_partitions"] == 4 and again.attrs["meshes"] == ('@mesh = #sdy.mesh<["x"=2, "y"=2]>',)
+    assert again.main.arg_attrs[0]["sharding"] == '#sdy.sharding<@mesh, [{"x"}, {"y"}]>'
+    assert [op.get("backend_config") for op in again.main.body.ops if op.name == "neuron.custom_call"] == [
+        '#sdy.sharding<@mesh, [{"x"}, {"y"}]>'
+    ]
+    back = neuron_ir.to_stablehlo(again)
+    assert 'sdy.mesh @mesh = <["x"=2, "y"=2]>' in back and "mhlo.num_partitions = 4" in back
+    once_more = neuron_ir.from_stablehlo(back)
+    assert once_more.attrs["meshes"] == again.attrs["meshes"]
+    assert once_more.main.arg_attrs[0]["sharding"] == again.main.arg_attrs[0]["sharding"]
+    ones = np.ones((4, 4), np.float32)
+    assert np.asarray(neuron_ir.compile(once_more)(ones)).tolist() == (ones @ ones).tolist()
