@@ -162,6 +162,11 @@ def symbol(name: str) -> Dim:
     return dim
 
 
+def sides(d: Dim) -> tuple[DimLike, DimLike]:
+    """Two dims without negative terms whose difference is ``d``."""
+    return _normal({m: c for m, c in d.terms if c > 0}), _normal({m: -c for m, c in d.terms if c < 0})
+
+
 def function(name: str, a: DimLike, b: DimLike) -> DimLike:
     """``floordiv``, ``mod``, ``max`` or ``min`` of two dims, computed where both are ints."""
     if a is UNKNOWN or b is UNKNOWN:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from neuron_ir.constraints import constraints_of
 from neuron_ir.core import Func, Module, Op
 from neuron_ir.datasizes import bindings
 from neuron_ir.diagnostics import IRError, fail
@@ -18,11 +20,13 @@ from neuron_ir.types import TOKEN, TensorType
 if TYPE_CHECKING:
     import numpy
 
+_TRIES = 100_000  # sizes tried for the constraints
+
 __all__ = ["VerifyNumerics", "difference", "example_sizes", "random_array", "random_inputs"]
 
 
 def example_sizes(func: Func) -> dict[str, int]:
-    """A small size for each symbol of a function: different ones where the ranges allow, so that mixed-up dims show.
+    """A small size for each symbol of a function: different ones where ranges and constraints allow, so that mixed-up dims show.
 
     Symbols that the function binds itself have none.
     """
@@ -33,7 +37,16 @@ def example_sizes(func: Func) -> dict[str, int]:
             continue
         size = max(low, 3 + i)
         sizes[name] = size if high is None else min(size, high)
-    return sizes
+    constraints = constraints_of(func)
+    if all(c.at(sizes) is True for c in constraints):
+        return sizes
+    ranges = [range(low, low + 16 if high is None else min(high, low + 15) + 1) for low, high in (func.dims[n] for n in sizes)]
+    for values in itertools.islice(itertools.product(*ranges), _TRIES):
+        tried = dict(zip(sizes, values, strict=True))
+        if all(c.at(tried) is True for c in constraints):
+            return tried
+    listed = ", ".join(map(str, constraints))
+    raise fail("input", f"@{func.name}: no small sizes were found with {listed}; give them", func.loc)
 
 
 def random_array(type: TensorType, seed: int) -> numpy.ndarray[Any, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neuron_ir.constraints import Constraint, parse_constraint
 from neuron_ir.core import Block, Func, Module, Op, Value
 from neuron_ir.datasizes import BIND, bindings, own_symbols
 from neuron_ir.diagnostics import Diagnostic, IRError
 from neuron_ir.dims import Dim
 from neuron_ir.opdef import REQUIRED, result_types
-from neuron_ir.parser import MAX_NESTING
+from neuron_ir.parser import MAX_NESTING, parse_dim
 from neuron_ir.types import TensorType, Type, compatible
 
 __all__ = ["verify"]
@@ -48,6 +49,7 @@ class _Verifier:
             self.report(self.binders[name].error("name", f"the size {name} is one of the arguments' sizes, so it cannot be bound"))
         for i, attrs in enumerate(func.result_attrs):
             self.update(i, attrs.get("updates"))
+        self.constraints()
         self.block(func.body, "func.return", func.result_types, 0)
 
     def update(self, index: int, target: object) -> None:
@@ -64,6 +66,26 @@ class _Verifier:
             self.errors.append(
                 Diagnostic("type", f"@{func.name}: result {index} updates argument {target}, but they are {types}", func.loc)
             )
+
+    def constraints(self) -> None:
+        """Conditions on sizes and inputs that are sizes speak of symbols that the arguments or such inputs give."""
+        func = self.func
+        try:
+            conditions = [parse_constraint(text) for text in func.attrs.get("where", ())]
+            numbers = [parse_dim(text) for _, _, text in func.attrs.get("size_inputs", ())]
+        except (ValueError, TypeError, IRError) as error:
+            reason = error.diagnostics[0].message if isinstance(error, IRError) else str(error)
+            self.errors.append(Diagnostic("attr", f"@{func.name}: {reason}", func.loc))
+            return
+        named = [(str(c), c.symbols) for c in conditions if isinstance(c, Constraint)]
+        named += [(f"the input of size {d}", d.symbols) for d in numbers if isinstance(d, Dim)]
+        for what, names in named:
+            missing = sorted(n for n in names if n not in func.dims or n in self.binders)
+            if missing:
+                reason = "is bound by the data" if missing[0] in self.binders else "has no range"
+                self.errors.append(Diagnostic("name", f"@{func.name}: {what}: the size {missing[0]} {reason}", func.loc))
+        if False in conditions:
+            self.errors.append(Diagnostic("attr", f"@{func.name}: a condition on sizes never holds", func.loc))
 
     def symbols(self, type: Type) -> None:
         """Every symbol of a type has a range in the function's head."""

@@ -81,7 +81,8 @@ def bisect(
     args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (tuple(inputs), {})
     program = CompiledProgram(module, {})
     arrays = _arguments(program, args, kwargs)
-    func = program._sized([arrays[i] for i in program.signature.inputs]).main
+    numbers = program.signature.bind(args, kwargs)[1]
+    func = program._sized([arrays[i] for i in program.signature.inputs], numbers).main
     if reference_fn is None:
         wanted: Mapping[Any, Any] = _float64_values(func, module, arrays)
     else:
@@ -99,7 +100,7 @@ def _arguments(program: CompiledProgram, args: Sequence[Any], kwargs: Mapping[st
     signature = program.signature
     arrays: list[Any] = [None] * len(program.module.main.args)
     for indices, values in (
-        (signature.inputs, program._check(signature.bind(args, kwargs))),
+        (signature.inputs, program._check(signature.bind(args, kwargs)[0])),
         (signature.weights, program._weights),
         (signature.state, program._state),
     ):

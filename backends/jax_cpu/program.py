@@ -80,9 +80,9 @@ class CompiledProgram:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the program. One output is given as it is, several as a tuple, in the kind of array that the inputs have."""
-        values = self.signature.bind(args, kwargs)
+        values, numbers = self.signature.bind(args, kwargs)
         arrays = self._check(values)
-        executable = self._executable(arrays)
+        executable = self._executable(arrays, numbers)
         with self._lock if self._state else nullcontext():  # a call uses up the state that the one before it made
             results = executable(self._weights, self._state, self._resources, arrays)
             self._keep_state(results)
@@ -110,26 +110,26 @@ class CompiledProgram:
             arrays.append(array)
         return arrays
 
-    def _executable(self, arrays: Sequence[Any]) -> Executable | StagedExecutable:
-        """The executable for the inputs' shapes; built on first use."""
-        key = () if not self.module.main.dims else tuple(a.shape for a in arrays)
+    def _executable(self, arrays: Sequence[Any], numbers: tuple[int, ...]) -> Executable | StagedExecutable:
+        """The executable for the inputs' shapes and the sizes among the inputs; built on first use."""
+        key = () if not self.module.main.dims else (*(a.shape for a in arrays), numbers)
         executable = self._executables.get(key)
         if executable is None:
             make = StagedExecutable if bindings(self.module.main) else executable_for
-            executable = self._executables[key] = make(self._sized(arrays), self.options)
+            executable = self._executables[key] = make(self._sized(arrays, numbers), self.options)
             names = map(self.signature.name, self.signature.inputs)
             self._warn_of_subnormals("input", zip(names, arrays, strict=True))
         return executable
 
-    def _sized(self, arrays: Sequence[Any]) -> Module:
-        """The module of the inputs' shapes."""
+    def _sized(self, arrays: Sequence[Any], numbers: Sequence[int] = ()) -> Module:
+        """The module of the inputs' shapes and the sizes among the inputs."""
         func = self.module.main
         if not func.dims:
             return self.module
         shapes = [a.type.shape for a in func.args]
         for index, array in zip(self.signature.inputs, arrays, strict=True):
             shapes[index] = array.shape
-        return specialise(self.module, solve_sizes(func, shapes))
+        return specialise(self.module, solve_sizes(func, shapes, numbers))
 
     def _keep_state(self, results: Sequence[Any]) -> None:
         for result, target in self.signature.updates.items():

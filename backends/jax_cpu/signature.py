@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,17 +12,26 @@ from neuron_ir.attrs import Symbol
 from neuron_ir.core import Func
 from neuron_ir.diagnostics import IRError, fail, nearest
 from neuron_ir.dtypes import DType
+from neuron_ir.specialise import size_inputs
 from neuron_ir.types import TensorType
 
 __all__ = ["Signature"]
 
 
 class Slot(NamedTuple):
-    """One thing that the caller gives: an argument of the program by index, or (``argument`` is ``None``) a value built into it."""
+    """One thing that the caller gives: an argument of the program by index, or (``argument`` is ``None``) a value built into it, or
+    an integer that is a size (``is_size``).
+    """
 
     name: str
     argument: int | None
     value: Any
+    is_size: bool = False
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether the caller may leave it out."""
+        return self.argument is None and not self.is_size
 
 
 def python_value(attr: Any) -> Any:
@@ -95,32 +105,32 @@ class Signature:
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
         """What the caller may give, in order: the inputs, and between them the values that are built into the program."""
-        fixed = {position: (name, value) for position, name, value in self.func.attrs.get("fixed_inputs", ())}
+        others = {place: Slot(name, None, python_value(value)) for place, name, value in self.func.attrs.get("fixed_inputs", ())}
+        others |= {place: Slot(name, None, None, True) for place, name, _ in size_inputs(self.func)}
         tensors = iter(self.inputs)
         slots = []
-        for position in range(len(self.inputs) + len(fixed)):
-            if position in fixed:
-                name, value = fixed[position]
-                slots.append(Slot(name, None, python_value(value)))
+        for position in range(len(self.inputs) + len(others)):
+            if position in others:
+                slots.append(others[position])
             else:
                 index = next(tensors)
                 slots.append(Slot(self.name(index), index, None))
         return tuple(slots)
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The user inputs in order, from positional and named arguments.
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], tuple[int, ...]]:
+        """The user inputs in order, from positional and named arguments: the arrays, and the integers that are sizes.
 
         Tuples, lists and dicts stand for their leaves in order; by name a leaf is ``cache.keys.0``. Values built into the program
         may be left out; where they are given they must be the same.
         """
         slots = self.slots
         leaves = [leaf for arg in args for _, leaf in _leaves("", arg)]
-        tensors = [s for s in slots if s.argument is not None]
-        whole = len(leaves) > len(tensors) or any(v is None or isinstance(v, str) for v in leaves)
-        taken = slots if whole else tensors
+        needed = [s for s in slots if not s.is_built_in]
+        whole = len(leaves) > len(needed) or any(v is None or isinstance(v, str) for v in leaves)
+        taken = slots if whole else needed
         if len(leaves) > len(taken):
-            listed = ", ".join(s.name for s in tensors)
-            raise self._refused(f"takes {len(tensors)} input(s) ({listed}), not {len(leaves)}")
+            listed = ", ".join(s.name for s in needed)
+            raise self._refused(f"takes {len(needed)} input(s) ({listed}), not {len(leaves)}")
         given: dict[str, Any] = {slot.name: value for slot, value in zip(taken, leaves, strict=False)}
         names = {s.name for s in slots}
         for path, value in [leaf for name, arg in kwargs.items() for leaf in _leaves(name, arg)]:
@@ -129,14 +139,24 @@ class Signature:
             if path in given:
                 raise self._refused(f"input {path!r} is given twice", ":")
             given[path] = value
-        missing = [s.name for s in tensors if s.name not in given]
+        missing = [s.name for s in needed if s.name not in given]
         if missing:
             raise self._refused(f"input(s) {', '.join(missing)} missing", ":")
         for slot in slots:
-            if slot.argument is None and slot.name in given and not _same(given[slot.name], slot.value):
+            if slot.is_built_in and slot.name in given and not _same(given[slot.name], slot.value):
                 told = f"input {slot.name!r} is {given[slot.name]!r}, but the program was made for {slot.value!r}"
                 raise self._refused(told, ":")
-        return [given[s.name] for s in tensors]
+        numbers = tuple(self._integer(s.name, given[s.name]) for s in needed if s.is_size)
+        return [given[s.name] for s in needed if not s.is_size], numbers
+
+    def _integer(self, name: str, value: Any) -> int:
+        """A size that the caller gives."""
+        if isinstance(value, bool) or not hasattr(value, "__index__") or getattr(value, "shape", ()):
+            raise self._refused(f"input {name!r} is a {type(value).__name__}, but an integer is needed", ":")
+        number = operator.index(value)
+        if not -(2**63) <= number < 2**63:
+            raise self._refused(f"input {name!r} is {number}, which does not fit 64 bits", ":")
+        return number
 
     def _refused(self, message: str, mark: str = "") -> IRError:
         return fail("input", f"@{self.func.name}{mark} {message}", self.func.loc)

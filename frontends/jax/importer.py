@@ -13,6 +13,7 @@ from typing import Any
 
 from neuron_ir.attrs import Dense, Resource
 from neuron_ir.builder import Builder
+from neuron_ir.constraints import Constraint, constraint, set_constraints
 from neuron_ir.core import Block, Func, Module, Value, bulk
 from neuron_ir.diagnostics import Diagnostic, IRError, fail
 from neuron_ir.dims import UNKNOWN, Dim, DimLike, Range, symbol
@@ -37,6 +38,7 @@ from neuron_ir.types import TOKEN, TensorType
 __all__ = ["import_lowered", "import_module"]
 
 _NO_OPERATION = ("stablehlo.constant", "func.call", "call", "stablehlo.composite")  # what stands for them is noted itself
+_RELATIONS = {"EQ": "==", "NE": "!=", "GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
 _ENDS = ("func.return", "stablehlo.return", "sdy.return")
 _POISON = object()  # stands for the results of an op that was refused
 _MAX_REFUSALS = 1000
@@ -88,6 +90,7 @@ class Importer(Translator):
         self.learned = False
         self.has_chlo, self.is_expanded = False, False  # a CHLO op without a rule; whether the module is rid of such
         self.body: Block | None = None
+        self.demands: list[Constraint] = []
         self.journal: Journal | None = None
         self.b: Any = None
 
@@ -122,7 +125,7 @@ class Importer(Translator):
     def entry(self, name: str, op: Any) -> Func:
         """A function of the module, with its own copy of what it calls."""
         func = Func(name, loc=self.locations(op.location))
-        self.body = func.body
+        self.body, self.demands = func.body, []
         self.b = Builder(func.body)
         block = op.regions[0].blocks[0]
         lowered = self.lowered if name == "main" else None
@@ -191,9 +194,11 @@ class Importer(Translator):
         return symbol(name)
 
     def learn(self, direction: str, a: DimLike, b: DimLike) -> bool:
-        """Take a checked comparison of sizes for granted; false where it settles no symbol."""
-        if self.lowered is not None or self.b.block is not self.body:
+        """Take a checked comparison of sizes for granted: it settles a symbol or becomes a constraint; false where it cannot."""
+        if self.b.block is not self.body or a is UNKNOWN or b is UNKNOWN:
             return False
+        if self.lowered is not None:
+            return self.demand(direction, a, b)
         a, b = (self.settle(d) for d in (a, b))
         if direction == "EQ":
             for one, other in ((a, b), (b, a)):
@@ -202,13 +207,19 @@ class Importer(Translator):
                     self.settled[one.text] = other
                     self.learned = True
                     return True
-            return a is b
         if not (isinstance(a, Dim) and a.is_symbol and isinstance(b, int) and direction in ("GE", "LE")):
-            return False
+            return self.demand(direction, a, b)
         low, high = self.ranges.get(a.text, (0, None))
         self.ranges[a.text] = (max(low, b), high) if direction == "GE" else (low, b if high is None else min(high, b))
         self.learned = True
         return True
+
+    def demand(self, direction: str, a: DimLike, b: DimLike) -> bool:
+        """Make a comparison a constraint of the function; false where it never holds, which its own check then tells."""
+        made = constraint(a, _RELATIONS[direction], b)
+        if isinstance(made, Constraint):
+            self.demands.append(made)
+        return made is not False
 
     def settle(self, d: DimLike) -> DimLike:
         """A size in terms of the symbols that are left."""
@@ -226,6 +237,7 @@ class Importer(Translator):
         fields = [{**({"name": name} if name else {}), **_sharding(extra)} for name, (_, extra) in zip(names, pairs, strict=True)]
         self.b.loc = UNKNOWN_LOC
         func.set_results([self.value_of(v) for v, _ in pairs], fields)
+        set_constraints(func, self.demands)
         if self.symbolic:
             _sweep(func.body)
 

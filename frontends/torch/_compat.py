@@ -69,6 +69,11 @@ def with_graph_module(program: Any, graph_module: Any) -> Any:
     return program._update(graph_module, program.graph_signature)
 
 
+def guards(program: Any) -> tuple[str, ...]:
+    """The conditions on sizes under which an ExportedProgram was traced, as Python text about its arguments."""
+    return tuple(program._guards_code)
+
+
 def _complaint(what: str) -> str:
     try:
         version = importlib.import_module("torch").__version__

@@ -30,7 +30,7 @@ def import_graph(graph: torch.fx.GraphModule, seed: int | None) -> Module:
     import torch
 
     start = torch.initial_seed() % 2**64 if seed is None else seed
-    return import_program(_described(graph), "graph", seed=start, sizes=True)
+    return import_program(_described(graph), "graph", seed=start)
 
 
 class CompiledGraph:

@@ -55,8 +55,8 @@ class FunctionalProgram:
 
     `graph` takes and gives what `signature` lists, in that order; `owner` holds the sub-graphs that
     `get_attr` nodes name. `origins` maps a node's name in the graph that torch exported to that node's
-    meta, for nodes whose own trace was lost on the way. Nothing here is shared with the user's
-    ExportedProgram except the tensors.
+    meta, for nodes whose own trace was lost on the way. `guards` are the conditions on input sizes under
+    which torch traced. Nothing here is shared with the user's ExportedProgram except the tensors.
     """
 
     graph: torch.fx.Graph
@@ -65,6 +65,7 @@ class FunctionalProgram:
     ranges: Mapping[Any, Any]
     retraced: bool
     origins: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    guards: tuple[str, ...] = ()
 
 
 def export(
@@ -126,15 +127,15 @@ def functionalize(program: ExportedProgram, keep: frozenset[str] = KEEP) -> Func
     _inline_mode_regions(owner)
     _rename_harmless(owner.graph)
     rewrite_private_writes(owner.graph)
-    origins = _origins(program.graph_module)
+    origins, guards = _origins(program.graph_module), _compat.guards(program)
     if _must_retrace(owner.graph):
         owner.recompile()
         program = _compat.with_graph_module(program, owner).run_decompositions(retrace_table(keep))
         owner = program.graph_module
-        return FunctionalProgram(owner.graph, owner, read_signature(program), program.range_constraints, True, origins)
+        return FunctionalProgram(owner.graph, owner, read_signature(program), program.range_constraints, True, origins, guards)
     _decompose_nodes(owner.graph, decomposition_table(keep))
     owner.graph.eliminate_dead_code(is_impure_node=_is_kept_without_users)
-    return FunctionalProgram(owner.graph, owner, read_signature(program), program.range_constraints, False, origins)
+    return FunctionalProgram(owner.graph, owner, read_signature(program), program.range_constraints, False, origins, guards)
 
 
 def _refuse_sparse(graph: torch.fx.Graph) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from neuron_ir.attrs import Resource, Symbol
 from neuron_ir.builder import Builder
 from neuron_ir.core import Func, Module, Value, bulk
+from neuron_ir.constraints import set_constraints
 from neuron_ir.diagnostics import Diagnostic, IRError, fail
 from neuron_ir.dims import Dim
 from neuron_ir.dtypes import BOOL, F64, U64
@@ -16,6 +17,7 @@ from neuron_ir.explanation import Journal, ops_after
 from neuron_ir.frontends.torch.decompositions import KEEP
 from neuron_ir.frontends.torch.export import FunctionalProgram, export, functionalize, operation_of
 from neuron_ir.frontends.torch.locations import node_location
+from neuron_ir.frontends.torch.guards import read_guards
 from neuron_ir.frontends.torch.lowering import Context, RandomState, rules
 from neuron_ir.frontends.torch.signature import (
     BUFFER,
@@ -87,15 +89,12 @@ def from_torch(
     return import_program(functionalize(program, KEEP & rules().keys()), name=name, seed=seed)
 
 
-def import_program(
-    program: FunctionalProgram, name: str = "main", *, seed: int = 0, sizes: bool = False, journal: Journal | None = None
-) -> Module:
-    """Import a functional graph. The result verifies. ``sizes``: inputs that are symbolic numbers are left to the caller, who finds
-    them in the function's attribute ``size_inputs`` as (position, name, size). ``journal`` notes what each operation becomes.
+def import_program(program: FunctionalProgram, name: str = "main", *, seed: int = 0, journal: Journal | None = None) -> Module:
+    """Import a functional graph. The result verifies. Inputs that are symbolic numbers stand in the function's attribute
+    ``size_inputs`` as (position, name, size). ``journal`` notes what each operation becomes.
     """
     with bulk():
         importer = _Importer(program, name, seed)
-        importer.sizes = sizes
         importer.context.journal = journal
         module = importer.run()
     module.verify()
@@ -286,7 +285,6 @@ class _Importer:
     def __init__(self, program: FunctionalProgram, name: str, seed: int):
         self.program = program
         self.seed = seed
-        self.sizes = False
         self.module = Module(name)
         self.module.attrs["source"] = "torch"
         self.func = self.module.add(Func("main"))
@@ -310,6 +308,7 @@ class _Importer:
             elif node.op == "get_attr":
                 reader.attribute(node)
             elif node.op == "output" and not reader.errors:
+        self.fakes: dict[str, Any] = {}  # how torch writes a user input in its guards -> what it is
                 self.output(node)
         if reader.errors:
             raise IRError(reader.errors) from reader.cause
@@ -329,6 +328,7 @@ class _Importer:
             self.not_a_tensor(node, entry, fake)
             return
         kind = _KINDS.get(entry.kind, "input")
+        set_constraints(self.func, read_guards(self.program.guards, self.fakes, self.symbols))
         attrs: dict[str, Any] = {"name": entry.target}
         if kind != "input":
             key = self.shared[entry.target]
@@ -336,12 +336,15 @@ class _Importer:
             self.module.weights[key] = self.program.signature.weights[key].detach()
         value = self.func.add_arg(self.symbols.type_of(fake), _hint(entry.target or node.name), **attrs)
         self.arg_index[entry.target] = value.index
+        self.fakes[entry.source] = fake
         self.arg_index.setdefault(entry.name, value.index)
         self.reader.values[node] = value
 
     def not_a_tensor(self, node: Any, entry: ProgramInput, fake: Any) -> None:
-        if type(fake).__name__ == "SymInt" and entry.kind == INPUT and self.sizes:
-            self.reader.values[node] = self.symbols.dim(fake)
+        if type(fake).__name__ == "SymInt" and entry.kind == INPUT:
+            size = self.reader.values[node] = self.symbols.dim(fake)
+            if isinstance(size, Dim) and size.is_symbol and fake.node.expr.is_Symbol:
+                self.symbols.sign(str(size), fake.node.expr)
             self.note("size_inputs", (self.positions[id(entry)], entry.target or entry.name, str(self.reader.values[node])))
             return
         raise fail("unsupported", f"the input {entry.target or node.name} is a {type(fake).__name__}; tensors are needed")

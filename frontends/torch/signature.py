@@ -32,7 +32,8 @@ class ProgramInput:
 
     `name` is the placeholder's name. `target` is the weight's name (`layers.0.weight`) for parameters,
     buffers and constants, and the dotted path in the call (`x`, `cache.keys.0`) for user inputs.
-    `value` is the fixed Python value of an input that is no tensor (`is_fixed`), which the graph has built in.
+    `value` is the fixed Python value of an input that is no tensor (`is_fixed`), which the graph has built in. `source` is how
+    torch writes a user input in its conditions on sizes: `L['cache']['keys'][0]`.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class ProgramInput:
     persistent: bool = True
     is_fixed: bool = False
     value: Any = None
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +126,9 @@ def _read_input(spec: Any, paths: Any) -> ProgramInput:
     kind = spec.kind.name
     name = spec.arg.name
     if kind == "USER_INPUT":
-        path = next(paths, name)
+        path, source = next(paths, (name, f"L[{name!r}]"))
         fixed = type(spec.arg).__name__ == "ConstantArgument"
-        return ProgramInput(INPUT, name, path, True, fixed, spec.arg.value if fixed else None)
+        return ProgramInput(INPUT, name, path, True, fixed, spec.arg.value if fixed else None, source)
     if kind == "PARAMETER":
         return ProgramInput(PARAMETER, name, spec.target)
     if kind == "BUFFER":
@@ -170,14 +172,20 @@ def _find_weight(program: ExportedProgram, entry: ProgramInput) -> torch.Tensor:
     raise ValueError(f"the exported program has no data for {entry.kind} {entry.target!r}")
 
 
-def _input_paths(program: ExportedProgram) -> list[str]:
-    """Dotted paths of the user inputs: positional ones by the placeholder's name, keyword ones by their key."""
+def _input_paths(program: ExportedProgram) -> list[tuple[str, str]]:
+    """Dotted paths of the user inputs, positional ones by the placeholder's name, keyword ones by their key, and their sources."""
     names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
     spec = program.call_spec.in_spec
     if spec is None or spec.num_leaves != len(names):
-        return names
+        return [(name, f"L[{name!r}]") for name in names]
     leaves, _ = _compat.get("tree_flatten_with_path")(_compat.get("tree_unflatten")(names, spec))
-    return [_path([str(_key(k)) for k in path], name) for path, name in leaves]
+    return [_named(path, name) for path, name in leaves]
+
+
+def _named(path: Any, name: str) -> tuple[str, str]:
+    """The dotted path and the source of the leaf at a pytree path."""
+    dotted = _path([str(_key(k)) for k in path], name)
+    return dotted, f"L[{dotted.partition('.')[0]!r}]{''.join(map(str, path[2:]))}"
 
 
 def _key(step: Any) -> Any:

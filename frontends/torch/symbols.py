@@ -197,9 +197,10 @@ def dim_names(graph: Any) -> dict[str, str]:
 def _names_of(env: Any) -> dict[str, str]:
     given = getattr(env, "source_name_to_debug_name", {})
     sources = getattr(env, "var_to_sources", {})
+    words = {word for text in given.values() for word in re.findall(r"[^\W\d]\w*", text)}  # those of 2*S too, where S is no axis
     found: dict[str, str] = {}
     for sym, places in sources.items():
-        name = next((given[p.name] for p in places if p.name in given), "")
+        name = next((given.get(p.name, p.name) for p in places if p.name in given or p.name in words), "")
         if name.isidentifier():
             found[str(sym)] = name
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -248,12 +249,35 @@ def test_a_check_of_a_plain_size_becomes_its_range() -> None:
         run(module, np.ones(3, np.float32))
 
 
-def test_other_checks_of_sizes_stay_and_are_looked_at_when_the_sizes_are_numbers() -> None:
+def test_other_checks_of_sizes_become_constraints() -> None:
     module = imported(CHECKED.format(factor="%n"), "%x: tensor<?xf32>", "tensor<?xf32>")
-    assert "custom_call" in names(module)
+    assert names(module) == [] and module.main.attrs["where"] == ("d0*d0 >= 4",)
     assert run(module, np.ones(2, np.float32)) == [1, 1]
-    with pytest.raises(Exception, match="at least 4, not 1"):
+    with pytest.raises(neuron_ir.IRError, match=re.escape("d0 is 1; the program was made for d0*d0 >= 4")):
         run(module, np.ones(1, np.float32))
+
+
+def test_a_check_that_never_holds_stays_for_the_run() -> None:
+    checked = CHECKED.replace("%checked = stablehlo.multiply %n, {factor}", "%checked = stablehlo.subtract %n, %n")
+    module = imported(checked.format(), "%x: tensor<?xf32>", "tensor<?xf32>")
+    with pytest.raises(neuron_ir.IRError, match="at least 4"):
+        run(module, np.ones(2, np.float32))
+
+
+def test_constraints_of_symbolic_shapes_are_kept() -> None:
+    import jax
+
+    a, b = jax.export.symbolic_shape("a, b", constraints=["a >= b", "mod(a, 2) == 1"])
+    shapes = [jax.ShapeDtypeStruct((size,), np.float32) for size in (a, b)]
+    module = neuron_ir.from_jax(lambda x, y: x[: y.shape[0]] + y, *shapes)
+    assert module.main.attrs["where"] == ("a >= b", "mod(a,2) == 1") and "custom_call" not in names(module)
+    assert run(module, np.float32([1, 2, 3]), np.float32([10, 20])) == [11, 22]
+    for size, message in (
+        (1, "a is 1, b is 2; the program was made for a >= b"),
+        (4, "a is 4; the program was made for mod(a,2) == 1"),
+    ):
+        with pytest.raises(neuron_ir.IRError, match=re.escape(message)):
+            run(module, np.ones(size, np.float32), np.ones(2, np.float32))
 
 
 def test_an_exported_artefact_has_the_sizes_that_its_checks_imply() -> None:
