@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.attrs import Resource, Symbol
@@ -32,6 +33,7 @@ from neuron_ir.frontends.torch.signature import (
     storage_groups,
 )
 from neuron_ir.frontends.torch.symbols import Symbols, dim_names
+from neuron_ir.locations import UNKNOWN_LOC
 from neuron_ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -163,7 +165,7 @@ class GraphReader:
                 return
             rule = table.get(name)
             if rule is None:
-                raise context.unsupported("no rule for this operation")
+                raise context.unsupported(_without_rule(fake))
             value = rule(context, *self.resolve(node.args), **self.resolve(node.kwargs))
             self.values[node] = self.finish(node, value)
         except IRError as error:
@@ -208,7 +210,10 @@ class GraphReader:
 
     def refuse(self, node: Any, error: IRError) -> None:
         """Note an error, and go on with a value of the right type, so that the rest is still checked."""
-        self.errors.extend(error.diagnostics)
+        place = node_location(node, self.origins)
+        for d in error.diagnostics:
+            named = d if d.loc is not UNKNOWN_LOC else replace(d, message=f"{node.target}: {d.message}", loc=place)
+            self.errors.append(named)
         val = node.meta.get("val")
         try:
             values = [self.context.scalar(0, t.dtype, t.shape) for t in self.context.outs]
@@ -253,6 +258,17 @@ class GraphReader:
             self.context.node = node
             found = self.literals(node.target, found.detach())
         self.values[node] = found
+
+
+def _without_rule(fake: Any) -> str:
+    """Why an operation has no rule."""
+    for value in fake if isinstance(fake, tuple | list) else (fake,):
+        layout = str(getattr(value, "layout", "torch.strided"))
+        if layout != "torch.strided":
+            return f"the result has the layout {layout}; only dense tensors have a counterpart in the IR"
+        if getattr(value, "is_quantized", False):
+            return "the result is a quantised tensor; quantised numbers are plain integers in the IR"
+    return "no rule for this operation"
 
 
 def _names_in(size: Any) -> set[str]:
@@ -334,7 +350,11 @@ class _Importer:
             key = self.shared[entry.target]
             attrs = {"kind": kind, "weight": key}
             self.module.weights[key] = self.program.signature.weights[key].detach()
-        value = self.func.add_arg(self.symbols.type_of(fake), _hint(entry.target or node.name), **attrs)
+        try:
+            type = self.symbols.type_of(fake)
+        except IRError as error:
+            raise fail("unsupported", f"the input {entry.target or node.name}: {error.diagnostics[0].message}") from None
+        value = self.func.add_arg(type, _hint(entry.target or node.name), **attrs)
         self.arg_index[entry.target] = value.index
         self.fakes[entry.source] = fake
         self.arg_index.setdefault(entry.name, value.index)

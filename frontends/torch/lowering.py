@@ -114,7 +114,15 @@ class Context:
 
     def unsupported(self, reason: str) -> IRError:
         """An error at the user's line, to be raised: ``reason`` says which form of the operation has no rule."""
-        return fail("unsupported", f"{self.node.target}: {reason}", self.loc)
+        return fail("unsupported", f"{self.node.target}: {reason}", self.loc, self._operands())
+
+    def _operands(self) -> list[str]:
+        """A note with the types of the operation's tensors, where the IR can write them."""
+        try:
+            types = [self.symbols.type_of(v) for n in self.node.all_input_nodes if hasattr(v := n.meta.get("val"), "dtype")]
+        except IRError:
+            return []
+        return [f"called with {', '.join(map(str, types))}"] if types else []
 
     # --- random state ---
 

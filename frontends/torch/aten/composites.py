@@ -10,7 +10,6 @@ from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.dtypes import F64, I64
 from neuron_ir.frontends.torch.aten.creation import ramp
-from neuron_ir.frontends.torch.aten.indexing import flat
 from neuron_ir.frontends.torch.aten.views import section, split
 from neuron_ir.frontends.torch.lowering import Context, axis_of, lowers
 from neuron_ir.types import TensorType
@@ -139,40 +138,3 @@ def _segments_finished(c: Context, y: Expr, inside: Expr, reduce: str, initial: 
         n = inside.cast(y.dtype).sum((1,), False)
         y = n.compare("EQ", 0.0).where(y if initial is not None else math.nan, y / n.maximum(1.0))
     return y.value
-
-
-@lowers("histogram.bin_ct")
-def histogram(
-    c: Context, x: Value, bins: int = 100, *, range: Sequence[float] | None = None, weight: Value | None = None,
-    density: bool = False,
-) -> tuple[Value, Value]:  # fmt: skip
-    """Counts between edges, the last bin with its upper edge; without a range from the smallest to the largest element."""
-    values = Expr(c.b, flat(c, x))
-    low, high = _bounds(c, values, range)
-    at = Expr(c.b, c.b.iota(iota_dimension=0, out=TensorType((bins + 1,), values.dtype))) * (1.0 / bins)
-    edges = at.compare("EQ", 1.0).where(high, low + (high - low) * at)
-    pairs = (bins, values.shape[0])
-    inner = [Expr(c.b, section(c, edges.value, 0, i, i + bins)).broadcast(pairs, (0,)) for i in (0, 1)]
-    each = values.broadcast(pairs, (1,))
-    last = Expr(c.b, c.b.iota(iota_dimension=0, out=TensorType(pairs, I64))).compare("EQ", bins - 1)
-    below = each.compare("LT", inner[1]).either(last.both(each.compare("EQ", inner[1])))
-    hit = each.compare("GE", inner[0]).both(below).cast(values.dtype)
-    if weight is not None:
-        hit = hit * Expr(c.b, flat(c, weight)).broadcast(pairs, (1,))
-    counts = hit.sum((1,), False)
-    if density:
-        upper, lower = (Expr(c.b, section(c, edges.value, 0, i, i + bins)) for i in (1, 0))
-        widths = upper - lower
-        counts = counts / (counts.sum((0,), False) * widths)
-    return counts.value, edges.value
-
-
-def _bounds(c: Context, values: Expr, given: Sequence[float] | None) -> tuple[Expr, Expr]:
-    """The range of a histogram; one of no width is widened by a half on either side."""
-    if given is not None and given[0] != given[1]:
-        return values.lift(float(given[0])), values.lift(float(given[1]))
-    if given is not None:
-        return values.lift(given[0] - 0.5), values.lift(given[1] + 0.5)
-    low, high = Expr(c.b, c.b.reduce_min(values.value)), Expr(c.b, c.b.reduce_max(values.value))
-    flat_ = low.compare("EQ", high)
-    return flat_.where(low - 0.5, low), flat_.where(high + 0.5, high)

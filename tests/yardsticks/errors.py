@@ -1,0 +1,88 @@
+"""Malformed calls of torch's own test data, ``error_inputs``, through the whole path: what torch refuses must be refused here too.
+
+A case is ``name:dtype:index``. Where torch refuses the call while it exports, the error is torch's own (``not exportable``). Else
+the path is reached: it must refuse with a diagnostic (``refused``, ``right``) that names the operation, an element type and the
+user's source line; a value where torch gives none is ``wrong``, and anything else ``unclear``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import lru_cache
+from typing import Any
+
+from tests.yardsticks import opinfo
+
+NAME = "errors"
+_OURS = ("aten.", "prims.", "neuron.")
+
+
+def cases(args: Any) -> list[str]:
+    """All malformed calls on the CPU, operator by operator."""
+    return [f"{name}:{i}" for name, op in opinfo._ops().items() if op.error_inputs_func for i in range(len(_samples(name)))]
+
+
+def prepare() -> None:
+    """Load everything, so that the first case takes no longer than the others."""
+    opinfo.prepare()
+
+
+@lru_cache(maxsize=2)
+def _samples(name: str) -> list[Any]:
+    import torch
+
+    torch.manual_seed(0)
+    warnings.simplefilter("ignore")
+    op = opinfo._ops()[name]
+    try:
+        return list(op.error_inputs("cpu"))
+    except RuntimeError as error:  # a few entries build their inputs on other devices
+        if "CUDA" not in str(error) and "device" not in str(error):
+            raise
+        return []
+
+
+def run_case(case: str) -> tuple[str, str]:
+    """The outcome of one case."""
+    import torch
+
+    warnings.simplefilter("ignore")
+    name, index = case.rsplit(":", 1)
+    sample = _samples(name)[int(index)].sample_input
+    call = opinfo._Call(opinfo._ops()[name], sample)
+    try:
+        call.eager(call.tensors)
+    except Exception as error:
+        refusal = f"{type(error).__name__}: {error}".replace("\n", " ")
+    else:
+        return "no sample", "torch accepts the call"
+    try:
+        program = torch.export.export(call.module(), tuple(call.copies()), strict=False)
+    except Exception as error:
+        return "not exportable", f"{type(error).__name__}: {error}".replace("\n", " ")
+    return judge(lambda: opinfo.run_whole_path(program, call.copies()), refusal)
+
+
+def judge(run: Any, refusal: str) -> tuple[str, str]:
+    """The outcome of a program that torch refuses with ``refusal`` when it runs."""
+    from neuron_ir.diagnostics import IRError
+    from neuron_ir.locations import UNKNOWN_LOC
+
+    try:
+        result = run()
+    except IRError as error:
+        first = error.diagnostics[0]
+        text = "\n".join([first.message, *first.notes])
+        missing = [] if first.message.startswith(_OURS) else ["the operation"]
+        missing += [] if "tensor<" in text else ["an element type"]
+        missing += [] if first.loc is not UNKNOWN_LOC and first.loc.places[0].line else ["the source line"]
+        if missing:
+            return "unclear", f"does not name {', '.join(missing)}: {first.message}"
+        return "refused", first.message
+    return "wrong", f"gives {str(result)[:100]} where torch says: {refusal}"
+
+
+if __name__ == "__main__":
+    from tests.yardsticks.runner import main
+
+    raise SystemExit(main("tests.yardsticks.errors"))
