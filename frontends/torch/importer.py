@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from neuron_ir.attrs import Resource, Symbol
 from neuron_ir.builder import Builder
-from neuron_ir.core import Func, Module, Value, bulk
 from neuron_ir.constraints import set_constraints
+from neuron_ir.core import Func, Module, Value, bulk
 from neuron_ir.diagnostics import Diagnostic, IRError, fail
 from neuron_ir.dims import Dim
 from neuron_ir.dtypes import BOOL, F64, U64
 from neuron_ir.explanation import Journal, ops_after
 from neuron_ir.frontends.torch.decompositions import KEEP
 from neuron_ir.frontends.torch.export import FunctionalProgram, export, functionalize, operation_of
-from neuron_ir.frontends.torch.locations import node_location
 from neuron_ir.frontends.torch.guards import read_guards
+from neuron_ir.frontends.torch.locations import node_location
 from neuron_ir.frontends.torch.lowering import Context, RandomState, rules
 from neuron_ir.frontends.torch.signature import (
     BUFFER,
@@ -308,6 +308,7 @@ class _Importer:
         self.random = RandomState(self.random_state)
         self.context = Context(Builder(self.func.body), self.symbols, self.random)
         self.reader = GraphReader(program.owner, self.context, program.origins, self.literal, program.retraced)
+        self.fakes: dict[str, Any] = {}  # how torch writes a user input in its guards -> what it is
         self.arg_index: dict[str, int] = {}  # name and target of an input -> argument
         self.shared = storage_groups(program.signature.weights)
         self.positions = {id(e): i for i, e in enumerate(program.signature.user_inputs)}
@@ -324,10 +325,10 @@ class _Importer:
             elif node.op == "get_attr":
                 reader.attribute(node)
             elif node.op == "output" and not reader.errors:
-        self.fakes: dict[str, Any] = {}  # how torch writes a user input in its guards -> what it is
                 self.output(node)
         if reader.errors:
             raise IRError(reader.errors) from reader.cause
+        set_constraints(self.func, read_guards(self.program.guards, self.fakes, self.symbols))
         self.func.dims = self.symbols.given()
         return self.module
 
@@ -335,6 +336,7 @@ class _Importer:
 
     def placeholder(self, node: Any, entry: ProgramInput) -> None:
         fake = node.meta.get("val")
+        self.fakes[entry.source] = fake
         if entry.is_fixed:
             value = _built_in(entry.value, entry.target or entry.name)
             self.note("fixed_inputs", (self.positions[id(entry)], entry.target or entry.name, value))
@@ -344,7 +346,6 @@ class _Importer:
             self.not_a_tensor(node, entry, fake)
             return
         kind = _KINDS.get(entry.kind, "input")
-        set_constraints(self.func, read_guards(self.program.guards, self.fakes, self.symbols))
         attrs: dict[str, Any] = {"name": entry.target}
         if kind != "input":
             key = self.shared[entry.target]
@@ -356,7 +357,6 @@ class _Importer:
             raise fail("unsupported", f"the input {entry.target or node.name}: {error.diagnostics[0].message}") from None
         value = self.func.add_arg(type, _hint(entry.target or node.name), **attrs)
         self.arg_index[entry.target] = value.index
-        self.fakes[entry.source] = fake
         self.arg_index.setdefault(entry.name, value.index)
         self.reader.values[node] = value
 
