@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 from neuron_ir.backends.jax_cpu._compat import check
@@ -32,6 +34,8 @@ class CompiledProgram:
 
     def __init__(self, module: Module, options: dict[str, Any]):
         check()
+        if "torch" in sys.modules:
+            _hide_from_dynamo()
         self.module = module
         self.options = options
         self.signature = Signature.of(module.main)
@@ -146,6 +150,14 @@ class CompiledProgram:
         numbers = {i for i, attrs in enumerate(self.module.main.result_attrs) if attrs.get("number")}
         outputs = [results[i].item() if i in numbers else user_array(results[i], kind) for i in signature.outputs]
         return signature.arrange(outputs)
+
+
+@cache
+def _hide_from_dynamo() -> None:
+    """Inside of a function under ``torch.compile``, Dynamo calls a program as it is instead of tracing into JAX."""
+    import torch
+
+    CompiledProgram.__call__ = torch.compiler.disable(CompiledProgram.__call__)  # type: ignore[method-assign]
 
 
 def _restored(module: Module, options: dict[str, Any], state: dict[str, Any]) -> CompiledProgram:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import neuron_ir
 from tests.integration.torch_models import BUILDERS, relative_error
 
 
@@ -105,3 +106,15 @@ def test_a_derivative_and_a_backward_inside_of_the_compiled_function() -> None:
     twin = copy.deepcopy(layer)
     torch.testing.assert_close(torch.compile(step, backend="neuron")(layer, x.detach()), step(twin, x.detach()))
     torch.testing.assert_close(layer.weight.grad, twin.weight.grad)
+
+
+def test_a_compiled_program_inside_of_a_compiled_function() -> None:
+    """Dynamo calls it as it is, whatever the backend of the function around it."""
+    x = torch.ones(3)
+    doubled = neuron_ir.compile(neuron_ir.from_torch(torch.export.export(Doubled(), (x,))))
+    assert torch.equal(torch.compile(lambda x: doubled(x + 1) * 2, backend="eager")(x), torch.full((3,), 8.0))
+
+
+class Doubled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x

@@ -134,7 +134,15 @@ def test_a_lookup_of_no_ids(dynamic: bool) -> None:
 
 
 # seen in pytorch/pytorch#183885: wrong once the other dim passes 2^22; the kind of it is a sort along a dim with far strides
+@pytest.mark.speed
 def test_sort_along_the_first_dim_of_a_wide_tensor() -> None:
+    x = torch.randn(3, 2**22 + 1, generator=torch.Generator().manual_seed(0))
+    least, middle, most = torch_programs(lambda x: x.gather(0, x.argsort(0)), x)[0](x)
+    assert torch.equal(least, x.amin(0)) and torch.equal(most, x.amax(0))
+    assert bool(((least <= middle) & (middle <= most)).all())
+
+
+def test_sort_along_the_first_dim() -> None:
     x = torch.randn(3, 2**12 + 1, generator=torch.Generator().manual_seed(0))
     check(lambda x: x.gather(0, x.argsort(0)), x, want=x.sort(0).values)
 
