@@ -77,7 +77,7 @@ def run_case(case: str) -> tuple[str, str]:
     except neuron_ir.IRError as error:
         text = str(error)
         named = any(name in text for name in calls) or not calls
-        return "refused" if named else "unclear", text.split("\n")[0][:300]
+        return "refused" if named else "unclear", error.diagnostics[0].message
     got = [np.asarray(x) for x in (result if isinstance(result, tuple) else (result,))]
     reason = problem(case, [np.asarray(x) for x in artefact["inputs"]], [np.asarray(x) for x in artefact["expected_outputs"]], got)
     return "wrong" if reason else "right", reason
