@@ -128,8 +128,6 @@ def smooth(c: Context, x: Value, _size: Any, align_corners: bool, *factors: floa
 def interpolated(c: Context, x: Value, size: Sequence[DimLike], align_corners: bool, factors: Sequence[float | None]) -> Value:
     """``x`` resampled to ``size`` in the mode that the operation's name says."""
     n, name = len(x.shape) - 2, str(c.node.target)
-    if not all(isinstance(d, int) for d in (*size, *x.shape[2:])):
-        raise c.unsupported("symbolic spatial sizes")
     scales = [float(f or 0.0) for f in factors] if any(factors) else []
     if len(scales) not in (0, n):
         scales = scales * n

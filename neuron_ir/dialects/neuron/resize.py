@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neuron_ir.dtypes import F64
-from neuron_ir.opdef import ANY, FLOATS, INTS, Op, attr, op, operand
+from neuron_ir.opdef import ANY, DIMS, FLOATS, Op, attr, op, operand
 from neuron_ir.types import TensorType
 
 from .broadcasting import COMPUTED
@@ -37,7 +37,7 @@ class Interpolate(Op):
     """
 
     x = operand(ANY)
-    size = attr(INTS)
+    size = attr(DIMS)
     mode = attr(str, "nearest", MODES)
     align_corners = attr(bool, False)
     scales = attr(FLOATS, ())
@@ -47,7 +47,7 @@ class Interpolate(Op):
         x, n = self.x.type, len(self.size)
         if not n or x.rank < n:
             raise self.error("shape", f"a size of {n} dim(s) does not fit {x}")
-        if min(self.size) < 1 or any(d == 0 for d in x.shape[-n:]):
+        if any(isinstance(d, int) and d < 1 for d in (*self.size, *x.shape[-n:])):
             raise self.error("shape", f"sizes must be at least 1: from {list(x.shape[-n:])} to {list(self.size)}")
         if self.scales and len(self.scales) != n:
             raise self.error("attr", f"scales = {list(self.scales)} must have {n} entries")
@@ -66,7 +66,7 @@ class Interpolate(Op):
         first = e.rank - len(size)
         for i, n in enumerate(size):
             scale = scales[i] if scales else 0.0
-            old = count([e.shape[first + i]])
+            old, n = count([e.shape[first + i]]), count([n])
             if antialias:
                 e = _filtered(e, first + i, *_filter(old, n, mode, align_corners, scale, e.dtype is F64))
             else:

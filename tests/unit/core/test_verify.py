@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import neuron_ir
 from neuron_ir import Block, Builder, Func, IRError, Module, tensor
 from neuron_ir.registry import op_class
+from neuron_ir.specialise import specialise
 from tests.unit.core.programs import EVERYTHING, SHAPES
 
 T = tensor([4], "f32")
@@ -133,3 +136,27 @@ def test_regions_made_of_objects_have_the_same_limit_as_text() -> None:
     module, func, _ = function(scalar)
     func.set_results([func.body.append(op_class("neuron.fused")(func.args, [scalar], {}, [block])).result])
     assert problems(module) == [("nesting", "regions are nested deeper than 256 levels")]
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        ('where = ["a > c"]', "a > c: the size c has no range"),
+        ('where = ["a"]', "'a' is no condition on sizes; write two sizes with one of >= > <= < == != between"),
+        ('where = ["a > a+1"]', "a condition on sizes never holds"),
+        ('size_inputs = [[1, "n", "c"]]', "the input of size c: the size c has no range"),
+    ],
+)
+def test_conditions_on_sizes_speak_of_known_sizes(attrs: str, message: str) -> None:
+    head = "func @f[a in 0..9, b in 1..inf](%x: tensor<axf32>, %y: tensor<bxf32>) -> (tensor<axf32>)"
+    with pytest.raises(IRError, match=re.escape(message)):
+        neuron_ir.parse(f"{head} {{{attrs}}} {{ func.return(%x) }}").verify()
+
+
+def test_conditions_on_sizes_follow_the_sizes() -> None:
+    text = "func @f[a in 0..9, b in 1..inf](%x: tensor<axf32>, %y: tensor<bxf32>) -> (tensor<axf32>)"
+    module = neuron_ir.parse(f'{text} {{where = ["a >= b", "mod(a,2) == 1"], size_inputs = [[2, "n", "b"]]}} {{ func.return(%x) }}')
+    module.verify()
+    half = specialise(module, {"b": 3}).main
+    assert half.attrs == {"where": ("a >= 3", "mod(a,2) == 1"), "fixed_inputs": ((2, "n", 3),)}
+    assert specialise(module, {"a": 5, "b": 3}).main.attrs == {"fixed_inputs": ((2, "n", 3),)}
