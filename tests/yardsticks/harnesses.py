@@ -68,6 +68,39 @@ def run_case(case: str) -> tuple[str, str]:
     return judged(case, through_the_ir)
 
 
+def run_cases(cases: Sequence[str]) -> list[tuple[str, str]]:
+    """The outcomes of several harnesses, made one program of; one by one where not all of them are right so."""
+    return judged_together(cases, through_the_ir)
+
+
+def judged_together(cases: Sequence[str], path: Callable[[Any, Sequence[Any]], list[Any]]) -> list[tuple[str, str]]:
+    """What becomes of several harnesses by a path. Half of a harness's cost is that of a program, whatever is in it."""
+    import jax
+    import numpy as np
+
+    from tests.yardsticks.judging import problem
+
+    chosen = [_harnesses()[case] for case in cases]
+    args = [jax.tree.map(_on_device, list(h.dyn_args_maker(np.random.RandomState(0)))) for h in chosen if h.filter("cpu")]
+
+    def together(*args: Any) -> Any:
+        return [h.dyn_fun(*own) for h, own in zip(chosen, args, strict=True)]
+
+    try:
+        if len(args) < len(chosen):
+            raise ValueError("JAX does not run one of them")
+        expected = jax.jit(together)(*args)
+        got = iter(path(together, args))
+        for h, own, results in zip(chosen, args, expected, strict=True):
+            leaves = [np.asarray(x) for x in jax.tree.leaves(results)]
+            reason = problem(h.group_name, h.params, jax.tree.leaves(own), leaves, [next(got) for _ in leaves])
+            if reason:
+                raise ValueError(reason)
+    except Exception:  # whatever it is, the one harness that it belongs to says so by itself
+        return [judged(case, path) for case in cases]
+    return [("right", "")] * len(cases)
+
+
 def judged(case: str, path: Callable[[Any, Sequence[Any]], list[Any]]) -> tuple[str, str]:
     """What becomes of one harness by a path that takes the function and its arguments."""
     import jax

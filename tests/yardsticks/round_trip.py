@@ -12,7 +12,7 @@ from typing import Any
 from tests.yardsticks import harnesses
 from tests.yardsticks.harnesses import arguments, cases, place, prepare
 
-__all__ = ["NAME", "arguments", "cases", "place", "prepare", "run_case"]
+__all__ = ["NAME", "arguments", "cases", "place", "prepare", "run_case", "run_cases"]
 
 NAME = "round_trip"
 
@@ -20,6 +20,11 @@ NAME = "round_trip"
 def run_case(case: str) -> tuple[str, str]:
     """The outcome of one harness, with the reason where it is not ``right``."""
     return harnesses.judged(case, there_and_back)
+
+
+def run_cases(cases: Sequence[str]) -> list[tuple[str, str]]:
+    """The outcomes of several harnesses, made one program of; one by one where not all of them are right so."""
+    return harnesses.judged_together(cases, there_and_back)
 
 
 def there_and_back(function: Any, args: Sequence[Any]) -> list[Any]:

@@ -1,9 +1,11 @@
 """Runs the cases of a yardstick in killable worker processes and counts the outcomes.
 
 A yardstick is a module with ``NAME``, ``cases(args) -> list[str]``, ``run_case(case) -> (outcome, detail)`` and, where it needs
-more options than the common ones, ``arguments(parser)``. ``runner.main(module_name)`` spreads the cases over ``--jobs``
-processes; a case that takes longer than ``--timeout`` seconds of processor time ends its process; every outcome is one line of
-``--log``, and a run can ``--resume``. ``--report`` writes the counts as ``results/<NAME>.json`` (see ``results.py``) and makes
+more options than the common ones, ``arguments(parser)``. One with ``run_cases(cases) -> list of (outcome, detail)`` may run
+``--batch`` cases at once, where that is cheaper; cases of a batch that dies are run one by one. ``runner.main(module_name)``
+spreads the cases over ``--jobs`` processes; a case that takes longer than ``--timeout`` seconds of processor time ends its
+process; every outcome is one line of ``--log``, and a run can ``--resume``. ``--report`` writes the counts as
+``results/<NAME>.json`` (see ``results.py``) and makes
 ``specs/coverage.md`` from it.
 """
 
@@ -39,14 +41,14 @@ class _Worker:
         self.process = multiprocessing.get_context("spawn").Process(target=_serve, args=(module, there), daemon=True)
         self.process.start()
         there.close()
-        self.case = ""
+        self.batch: list[str] = []
         self.is_ready = False
         self.started, self.cpu_before = time.monotonic(), 0.0
 
-    def give(self, case: str) -> None:
-        self.case = case
+    def give(self, batch: list[str]) -> None:
+        self.batch = batch
         self.restart()
-        self.connection.send(case)
+        self.connection.send(batch)
 
     def restart(self) -> None:
         """Count the case's time from now on."""
@@ -78,19 +80,21 @@ def _serve(module_name: str, connection: Connection) -> None:
     connection.send(None)  # only from here on a case's time counts
     while True:
         try:
-            case = connection.recv()
+            batch = connection.recv()
         except EOFError:
             return
         try:
-            outcome, detail = module.run_case(case)
+            answers = module.run_cases(batch) if len(batch) > 1 else [module.run_case(batch[0])]
         except Exception as error:  # whatever escapes a yardstick's own judgement is an unclear error of the path under test
-            outcome, detail = "unclear", f"{type(error).__name__}: {error}"
-        connection.send((outcome, str(detail)[:600]))
+            answers = [("unclear", f"{type(error).__name__}: {error}")] * len(batch)
+        connection.send([(outcome, str(detail)[:600]) for outcome, detail in answers])
 
 
-def run(module_name: str, cases: Sequence[str], jobs: int, timeout: float, sink: Path | None = None) -> list[Outcome]:
-    """Run the cases and give their outcomes in the order in which they ended."""
-    todo = list(reversed(cases))
+def run(
+    module_name: str, cases: Sequence[str], jobs: int, timeout: float, sink: Path | None = None, batch: int = 1
+) -> list[Outcome]:
+    """Run the cases, so many at once, and give their outcomes in the order in which they ended."""
+    todo = [list(cases[i : i + batch]) for i in range(0, len(cases), batch)][::-1]
     done: list[Outcome] = []
     workers = [_Worker(module_name) for _ in range(min(jobs, len(todo)))]
     for worker in workers:
@@ -98,13 +102,17 @@ def run(module_name: str, cases: Sequence[str], jobs: int, timeout: float, sink:
     while workers:
         ready = wait([w.connection for w in workers], timeout=1.0)
         for worker in list(workers):
-            outcome = _poll(worker, worker.connection in ready, timeout)
-            if outcome is None:
+            outcomes = _poll(worker, worker.connection in ready, timeout)
+            if outcomes is None:
                 continue
-            done.append(outcome)
-            _record(outcome, sink)
+            alive = outcomes[0].outcome not in ("crashed", "timeout")
+            if not alive and len(outcomes) > 1:
+                todo += [[case] for case in reversed(worker.batch)]
+                outcomes = []
+            for outcome in outcomes:
+                done.append(outcome)
+                _record(outcome, sink)
             _progress(done, len(cases))
-            alive = outcome.outcome not in ("crashed", "timeout")
             if not todo or not alive:
                 worker.end()
                 workers.remove(worker)
@@ -117,23 +125,23 @@ def run(module_name: str, cases: Sequence[str], jobs: int, timeout: float, sink:
     return done
 
 
-def _poll(worker: _Worker, ready: bool, timeout: float) -> Outcome | None:
-    """The outcome of a worker's case, ``None`` while it runs."""
+def _poll(worker: _Worker, ready: bool, timeout: float) -> list[Outcome] | None:
+    """The outcomes of a worker's cases, ``None`` while it runs. One that died gives the same for all."""
     seconds = time.monotonic() - worker.started
     if ready:
         try:
-            answer = worker.connection.recv()
+            answers = worker.connection.recv()
         except EOFError:
             worker.process.join()
-            return Outcome(worker.case, "crashed", f"exit code {worker.process.exitcode}", seconds)
-        if answer is not None:
-            return Outcome(worker.case, *answer, seconds)
+            return [Outcome(case, "crashed", f"exit code {worker.process.exitcode}", seconds) for case in worker.batch]
+        if answers is not None:
+            return [Outcome(case, *answer, seconds / len(answers)) for case, answer in zip(worker.batch, answers, strict=True)]
         worker.is_ready = True
         worker.restart()
         return None
-    if not worker.is_ready:
-        timeout = max(timeout, _START)
-    return Outcome(worker.case, "timeout", f"more than {timeout:.0f} s", seconds) if worker.is_late(timeout) else None
+    limit = timeout * len(worker.batch) if worker.is_ready else max(timeout, _START)
+    late = worker.is_late(limit)
+    return [Outcome(case, "timeout", f"more than {limit:.0f} s", seconds) for case in worker.batch] if late else None
 
 
 def _record(outcome: Outcome, sink: Path | None) -> None:
@@ -171,6 +179,8 @@ def main(module_name: str, argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--again", default="", help="with --resume: run again those with these outcomes (comma-separated)")
     parser.add_argument("--report", type=Path, nargs="?", const=Path(), help="write the counts here (default: results/NAME.json)")
     parser.add_argument("--show", default=",".join(BAD), help="outcomes whose cases are listed")
+    if hasattr(module, "run_cases"):
+        parser.add_argument("--batch", type=int, default=1, help="so many cases at once")
     if hasattr(module, "arguments"):
         module.arguments(parser)
     args = parser.parse_args(argv)
@@ -180,7 +190,9 @@ def main(module_name: str, argv: Sequence[str] | None = None) -> int:
         cases = sorted(random.Random(0).sample(cases, args.sample))
     earlier = _read(args.log, args.again.split(",")) if args.resume and args.log and args.log.exists() else []
     known = {o.case for o in earlier}
-    outcomes = earlier + run(module_name, [c for c in cases if c not in known], args.jobs, args.timeout, args.log)
+    outcomes = earlier + run(
+        module_name, [c for c in cases if c not in known], args.jobs, args.timeout, args.log, getattr(args, "batch", 1)
+    )
     shown = args.show.split(",")
     for outcome in sorted(outcomes):
         if outcome.outcome in shown or "all" in shown:
