@@ -8,6 +8,7 @@ from typing import Any
 from neuron_ir.core import Value
 from neuron_ir.dtypes import BOOL, F32
 from neuron_ir.frontends.torch.lowering import Context, lowers
+from neuron_ir.types import TensorType
 
 
 @lowers("mm.default", "bmm.default", "matmul.default", "mv.default", "dot.default", "vdot.default", "inner.default")
@@ -69,10 +70,45 @@ def attention(
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Value:  # fmt: skip
     if dropout_p:
-        raise c.unsupported(f"dropout_p = {dropout_p}; dropout inside attention has no rule")
+        return _attention_with_dropout(c, q, k, v, mask, dropout_p, is_causal, scale)
     if mask is not None and mask.dtype not in (BOOL, q.dtype, F32):
         mask = c.cast(mask, q.dtype)
     return c.b.attention(q, k, v, mask, scale=_scale(scale), causal="top_left" if is_causal else "none")
+
+
+def _attention_with_dropout(
+    c: Context, q: Value, k: Value, v: Value, mask: Value | None, p: float, is_causal: bool, scale: float | None
+) -> Value:  # fmt: skip
+    """The weights written out, since the draw stands between them and the values; a query that sees no key gives 0."""
+    from neuron_ir.frontends.torch.aten.creation import indices
+    from neuron_ir.frontends.torch.aten.nn import safe_softmax_of
+    from neuron_ir.frontends.torch.aten.random import dropped
+
+    heads = q.shape[-3] if len(q.shape) > 2 else 1
+    k, v = (_repeated(c, x, heads) for x in (k, v))
+    wide = c.accumulator(q.dtype)
+    scores = c.b.matmul(c.cast(q, wide), c.cast(k, wide), transpose_b=True)
+    factor = float(scale) if scale is not None else 1 / math.sqrt(_width(c, q))
+    scores = c.b.multiply(scores, c.scalar(factor, wide, scores.shape))
+    if mask is not None:
+        scores = c.b.add(scores, c.broadcast(_added(c, mask, wide), scores.shape))
+    if is_causal:
+        rows, columns = indices(c, scores.shape)
+        seen = c.b.compare(rows, columns, direction="GE")
+        scores = c.b.select(seen, scores, c.scalar(-math.inf, wide, scores.shape))
+    weights = dropped(c, safe_softmax_of(c, scores, -1), p)
+    return c.cast(c.b.matmul(weights, c.cast(v, wide)), c.out.dtype)
+
+
+def _repeated(c: Context, x: Value, heads: Any) -> Value:
+    """Keys or values, each head of them given to as many consecutive heads of queries as share it."""
+    if len(x.shape) < 3 or x.shape[-3] == heads:
+        return x
+    *batch, own, length, width = x.shape
+    n = len(batch)
+    wide = (*batch, own, heads // own, length, width)
+    spread = c.b.broadcast_in_dim(x, broadcast_dimensions=(*range(n + 1), n + 2, n + 3), out=TensorType(wide, x.dtype))
+    return c.reshape(spread, (*batch, heads, length, width))
 
 
 def _scale(scale: Any) -> float | None:

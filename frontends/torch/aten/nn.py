@@ -74,9 +74,12 @@ def log_softmax(c: Context, x: Value, dim: int, dtype: Any = None) -> Value:
 
 @lowers("_safe_softmax.default")
 def safe_softmax(c: Context, x: Value, dim: int, dtype: Any = None) -> Value:
+    return safe_softmax_of(c, c.cast(x, c.out.dtype), dim)
+
+
+def safe_softmax_of(c: Context, x: Value, dim: int) -> Value:
     """Softmax that gives zeros for a row of -inf only."""
-    x = c.cast(x, c.out.dtype)
-    y = softmax(c, x, dim)
+    y = c.b.softmax(x, axis=_axis(x, dim))
     if not x.shape:
         return y
     unseen = c.b.compare(x, c.scalar(-math.inf, x.dtype, x.shape), direction="EQ")

@@ -50,11 +50,18 @@ def native_group_norm(
     return c.b.group_norm(x, weight, bias, groups=groups, eps=float(eps), stats=True)
 
 
-@lowers("_native_batch_norm_legit_no_training.default")
+def _as_torch(c: Context, *values: Value | None) -> tuple[Value, ...]:
+    """Results in torch's element types; one that torch leaves empty is empty."""
+    given = zip(values, c.outs, strict=True)
+    return tuple(c.scalar(0, t.dtype, t.shape) if v is None else c.cast(v, t.dtype) for v, t in given)
+
+
+@lowers("_native_batch_norm_legit_no_training.default", "_batch_norm_no_update.default")
 def batch_norm_inference(
     c: Context, x: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value, _momentum: float, eps: float
-) -> tuple[Value, None, None]:  # fmt: skip
-    return c.b.batch_norm(x, weight, bias, mean, var, eps=float(eps)), None, None
+) -> tuple[Value, ...]:  # fmt: skip
+    nothing = [None] * (len(c.outs) - 1)
+    return _as_torch(c, c.b.batch_norm(x, weight, bias, mean, var, eps=float(eps)), *nothing)
 
 
 @lowers("batch_norm.default")
@@ -75,26 +82,34 @@ def batch_norm_training(
     eps: float,
 ) -> Any:  # fmt: skip
     if not training:
-        return c.b.batch_norm(x, weight, bias, mean, var, eps=float(eps)), None, None, mean, var
+        return _as_torch(c, c.b.batch_norm(x, weight, bias, mean, var, eps=float(eps)), None, None, mean, var)
+    return _as_torch(c, *_trained(c, x, weight, bias, mean, var, momentum, eps))
+
+
+def _trained(
+    c: Context, x: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value, momentum: float, eps: float
+) -> tuple[Value, ...]:  # fmt: skip
+    """The result, the batch's statistics, and the new running ones."""
     y, new_mean, new_var, saved_mean, rstd = c.b.batch_norm(
         x, weight, bias, mean, var, train=True, momentum=float(momentum), eps=float(eps)
     )
-    return y, c.cast(saved_mean, c.outs[1].dtype), c.cast(rstd, c.outs[2].dtype), new_mean, new_var
+    return y, saved_mean, rstd, new_mean, new_var
 
 
 @lowers("_batch_norm_with_update_functional.default")
 def batch_norm_with_update(
     c: Context, x: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value, momentum: float, eps: float
 ) -> Any:  # fmt: skip
-    y, saved_mean, rstd, new_mean, new_var = batch_norm_training(c, x, weight, bias, mean, var, True, momentum, eps)
-    return y, saved_mean, rstd, None, new_mean, new_var
+    """Between the statistics stands what other devices reserve for the gradient: nothing."""
+    y, saved_mean, rstd, new_mean, new_var = _trained(c, x, weight, bias, mean, var, momentum, eps)
+    return _as_torch(c, y, saved_mean, rstd, None, new_mean, new_var)
 
 
 @lowers("_native_batch_norm_legit.no_stats")
 def batch_norm_no_stats(
     c: Context, x: Value, weight: Value | None, bias: Value | None, _training: bool, _momentum: float, eps: float
 ) -> Any:  # fmt: skip
-    return c.b.batch_norm(x, weight, bias, None, None, train=True, eps=float(eps))
+    return _as_torch(c, *c.b.batch_norm(x, weight, bias, None, None, train=True, eps=float(eps)))
 
 
 @lowers("native_batch_norm.default")
@@ -103,7 +118,7 @@ def native_batch_norm(
     momentum: float, eps: float,
 ) -> Any:  # fmt: skip
     if not training:
-        return c.b.batch_norm(x, weight, bias, mean, var, eps=float(eps)), None, None
+        return _as_torch(c, c.b.batch_norm(x, weight, bias, mean, var, eps=float(eps)), None, None)
     if mean is not None:
         raise c.unsupported("running statistics written behind the schema; export the program again")
-    return c.b.batch_norm(x, weight, bias, None, None, train=True, eps=float(eps))
+    return _as_torch(c, *c.b.batch_norm(x, weight, bias, None, None, train=True, eps=float(eps)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from neuron_ir.core import Value
+from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.dtypes import BOOL, F32, F64, I64
 from neuron_ir.frontends.torch.aten.convert import check_layout
 from neuron_ir.frontends.torch.lowering import Context, lowers
@@ -24,18 +25,59 @@ def dropout(c: Context, x: Value, p: float, train: bool | None = True) -> Any:
     return (y, mask) if both else y
 
 
+def dropped(c: Context, x: Value, p: float) -> Value:
+    """``x`` with elements dropped by chance ``p``."""
+    y, _, state = c.b.dropout(x, c.random_state(), p=float(p))
+    c.advance(state)
+    return y
+
+
+def _channels(c: Context, x: Value, p: float) -> Value:
+    """One draw for each image and channel, spread over its elements: true where it is kept."""
+    u = uniform(c, 0.0, 1.0, TensorType((*x.shape[:2], *(1,) * (len(x.shape) - 2)), F32))
+    return c.broadcast(c.b.compare(u, c.scalar(p, F32, u.shape), direction="GE"), x.shape)
+
+
 @lowers("feature_dropout.default")
 def feature_dropout(c: Context, x: Value, p: float, train: bool) -> Value:
-    """Whole channels dropped, by one draw for each image and channel."""
+    """Whole channels dropped."""
     if not train or p == 0:
         return x
-    u = uniform(c, 0.0, 1.0, TensorType((*x.shape[:2], *(1,) * (len(x.shape) - 2)), F32))
-    kept = c.broadcast(c.b.compare(u, c.scalar(p, F32, u.shape), direction="GE"), x.shape)
     scaled = c.b.multiply(x, c.scalar(1 / (1 - p) if p < 1 else 0.0, x.dtype, x.shape))
-    return c.b.select(kept, scaled, c.scalar(0, x.dtype, x.shape))
+    return c.b.select(_channels(c, x, p), scaled, c.scalar(0, x.dtype, x.shape))
 
 
-@lowers("rand.default", "rand_like.default")
+_SATURATION = 1.7580993408473766  # where SELU ends: its alpha times its scale (Klambauer et al. 2017)
+
+
+@lowers("feature_alpha_dropout.default")
+def feature_alpha_dropout(c: Context, x: Value, p: float, train: bool) -> Value:
+    """Whole channels set to SELU's lower limit, then all scaled and shifted back to mean 0 and deviation 1."""
+    if not train or p == 0:
+        return x
+    if p == 1:
+        return c.b.multiply(x, c.scalar(0, x.dtype, x.shape))
+    scale = ((_SATURATION**2 * p + 1) * (1 - p)) ** -0.5
+    e, kept = Expr(c.b, x), Expr(c.b, _channels(c, x, p))
+    shift = _SATURATION * scale * p
+    return kept.where(e * scale + shift, e.lift(shift - _SATURATION * scale)).value
+
+
+@lowers("rrelu_with_noise_functional.default")
+def rrelu(
+    c: Context, x: Value, noise: Value, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, generator: Any = None
+) -> tuple[Value, Value]:  # fmt: skip
+    """Elements up to 0 times a slope: one drawn for each while training, else the middle of the range."""
+    e = Expr(c.b, x)
+    if not training:
+        slope = e.lift((float(lower) + float(upper)) / 2)
+        return e.compare("LE", 0.0).where(e * slope, e).value, noise
+    drawn = Expr(c.b, c.cast(uniform(c, float(lower), float(upper), TensorType(x.shape, F32)), x.dtype))
+    slope = e.compare("LE", 0.0).where(drawn, 1.0)
+    return (e * slope).value, c.cast(slope.value, noise.dtype)
+
+
+@lowers("rand.default", "rand_like.default", "rand.generator", "rand_like.generator")
 def rand(c: Context, *_args: Any, **options: Any) -> Value:
     check_layout(c, options.get("layout"))
     return uniform(c, 0.0, 1.0, c.out)
@@ -57,7 +99,7 @@ def normal(c: Context, mean: float, std: float, type: TensorType) -> Value:
     return x
 
 
-@lowers("randn.default", "randn_like.default")
+@lowers("randn.default", "randn_like.default", "randn.generator", "randn_like.generator")
 def randn(c: Context, *_args: Any, **options: Any) -> Value:
     check_layout(c, options.get("layout"))
     return normal(c, 0.0, 1.0, c.out)
@@ -85,7 +127,10 @@ def normal_(c: Context, _x: Any, mean: float = 0.0, std: float = 1.0, *_rest: An
     return normal(c, float(mean), float(std), c.out)
 
 
-@lowers("randint.default", "randint.low", "randint_like.default", "randint_like.low_dtype")
+@lowers(
+    "randint.default", "randint.low", "randint_like.default", "randint_like.low_dtype", "randint.generator",
+    "randint.low_generator", "randint_like.generator", "randint_like.low_generator_dtype",
+)  # fmt: skip
 def randint(c: Context, *args: Any, **_options: Any) -> Value:
     bounds = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
     low, high = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
@@ -98,11 +143,12 @@ def randint(c: Context, *args: Any, **_options: Any) -> Value:
     return c.cast(drawn, c.out.dtype)
 
 
-@lowers("bernoulli.default", "bernoulli.p")
-def bernoulli(c: Context, x: Value, p: float | None = None, **_options: Any) -> Value:
-    dtype = F64 if p is None and x.dtype is F64 else F32
+@lowers("bernoulli.default", "bernoulli.p", "bernoulli.Tensor")
+def bernoulli(c: Context, x: Value, p: Any = None, **_options: Any) -> Value:
+    p = x if p is None else p
+    dtype = F64 if isinstance(p, Value) and p.dtype is F64 else F32
     u = uniform(c, 0.0, 1.0, TensorType(c.out.shape, dtype))
-    chance = c.cast(x, dtype) if p is None else c.scalar(p, dtype, c.out.shape)
+    chance = c.scalar(p, dtype, c.out.shape)
     return c.cast(c.b.compare(u, chance, direction="LT"), c.out.dtype)
 
 
@@ -113,7 +159,29 @@ def exponential(c: Context, _x: Value, rate: float = 1.0, **_options: Any) -> Va
     return c.cast(c.b.divide(drawn, c.scalar(rate, drawn.dtype, drawn.shape)), c.out.dtype)
 
 
-@lowers("randperm.default")
+@lowers("randperm.default", "randperm.generator")
 def randperm(c: Context, n: Any, **_options: Any) -> Value:
     keys = uniform(c, 0.0, 1.0, TensorType(c.out.shape, F64))
     return c.cast(c.b.argsort(keys, dimension=0), c.out.dtype)
+
+
+@lowers("multinomial.default")
+def multinomial(c: Context, weights: Value, count: Any, replacement: bool = False, **_options: Any) -> Value:
+    """Places along the last dim, drawn with chances in proportion to their weights; a place of weight 0 comes last.
+
+    Without replacement: the places of the largest ``weight / e`` for exponential e (Efraimidis and Spirakis 2006).
+    """
+    w, axis = Expr(c.b, c.cast(weights, F64)), len(weights.shape) - 1
+    if not replacement:
+        u = Expr(c.b, uniform(c, 0.0, 1.0, TensorType(w.shape, F64)))
+        keys = w / (-((1.0 - u).log())).maximum(2.0**-60)
+        return c.cast(c.b.top_k(keys.value, k=count, axis=axis)[1], c.out.dtype)
+    upto = Expr(c.b, c.b.cumsum(w.value, axis=axis))
+    total = w.sum((axis,), True)
+    u = Expr(c.b, uniform(c, 0.0, 1.0, TensorType(c.out.shape, F64)))
+    wide = (*c.out.shape, w.shape[axis])
+    lead = tuple(range(axis))
+    upto = upto.broadcast(wide, (*lead, axis + 1))
+    at = (u * total.broadcast(u.shape)).broadcast(wide, (*lead, axis))
+    passed = upto.compare("LE", at).both(upto.compare("LT", total.broadcast(wide, (*lead, axis))))
+    return c.cast(passed.cast(I64).sum((axis + 1,), False).value, c.out.dtype)

@@ -341,6 +341,12 @@ def _mirror(c: Context, x: Value, pad: Sequence[int], mode: str) -> Value:
 
 def _mirrored(c: Context, x: Value, axis: int, low: int, high: int, mode: str) -> Value:
     size = x.shape[axis]
+    if mode != "circular" and isinstance(size, int) and low * high < 0:  # what is cut off on one side still shows on the other
+        import numpy
+
+        at = numpy.arange(-low, size + high)
+        at = numpy.clip(at, 0, size - 1) if mode == "replicate" else size - 1 - abs(size - 1 - abs(at))
+        return c.b.take(x, c.b.const(at, I64), axis=axis, policy="clamp")
     x = section(c, x, axis, max(-low, 0), size + min(high, 0))
     low, high, size = max(low, 0), max(high, 0), x.shape[axis]
     if mode == "reflect":
