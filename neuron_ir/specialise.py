@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from neuron_ir.constraints import Constraint, constraints_of, set_constraints
+from neuron_ir.constraints import constraints_of, set_constraints
 from neuron_ir.core import Func, Module, bulk, clone_func
 from neuron_ir.diagnostics import fail, nearest
 from neuron_ir.dims import UNKNOWN, Dim, DimLike, evaluate, symbol
@@ -113,7 +113,7 @@ def specialise(module: Module, sizes: Mapping[str, int]) -> Module:
             copy.add(clone_func(func, full))
             made = copy.funcs[func.name]
             made.dims = {n: r for n, r in func.dims.items() if n not in sizes}
-            set_constraints(made, (c for c in (c.at(sizes) for c in constraints_of(func)) if isinstance(c, Constraint)))
+            set_constraints(made, (c for c in (c.at(sizes) for c in constraints_of(func)) if not isinstance(c, bool)))
             _build_in(made, full)
     return copy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neuron_ir.constraints import Constraint, parse_constraint
+from neuron_ir.constraints import parse_constraint
 from neuron_ir.core import Block, Func, Module, Op, Value
 from neuron_ir.datasizes import BIND, bindings, own_symbols
 from neuron_ir.diagnostics import Diagnostic, IRError
@@ -77,7 +77,7 @@ class _Verifier:
             reason = error.diagnostics[0].message if isinstance(error, IRError) else str(error)
             self.errors.append(Diagnostic("attr", f"@{func.name}: {reason}", func.loc))
             return
-        named = [(str(c), c.symbols) for c in conditions if isinstance(c, Constraint)]
+        named = [(str(c), c.symbols) for c in conditions if not isinstance(c, bool)]
         named += [(f"the input of size {d}", d.symbols) for d in numbers if isinstance(d, Dim)]
         for what, names in named:
             missing = sorted(n for n in names if n not in func.dims or n in self.binders)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from neuron_ir.constraints import RELATIONS, Constraint, constraint
+from neuron_ir.constraints import RELATIONS, Constraint, Either, any_of, constraint
 from neuron_ir.diagnostics import fail
 from neuron_ir.dims import DimLike, function
 from neuron_ir.frontends.torch.symbols import Symbols
@@ -26,7 +26,7 @@ _VARIADIC = re.compile(r"^L\['(\w+)_(\d+)'\]")
 _LAYOUT = (".stride()", ".storage_offset()")  # how an input lies in memory, of which no value depends
 
 
-def read_guards(codes: Sequence[str], inputs: Mapping[str, Any], symbols: Symbols) -> list[Constraint]:
+def read_guards(codes: Sequence[str], inputs: Mapping[str, Any], symbols: Symbols) -> list[Constraint | Either]:
     """The guards as constraints, without those that the ranges of the symbols imply.
 
     ``inputs`` maps the text of an argument (``L['x']``) to its fake tensor or ``SymInt``. Raises :class:`IRError` (``unsupported``)
@@ -41,7 +41,7 @@ def read_guards(codes: Sequence[str], inputs: Mapping[str, Any], symbols: Symbol
             made = list(_Guard(inputs, symbols).conditions(ast.parse(code, mode="eval").body))
         except _Unreadable:
             raise fail("unsupported", f"the condition {code} on the inputs' sizes, under which torch traced the program") from None
-        found += [c for c in made if isinstance(c, Constraint) and not _is_implied(c, symbols)]
+        found += [c for c in made if not isinstance(c, bool)]
     return found
 
 
@@ -56,28 +56,42 @@ class _Guard:
         self.inputs = inputs
         self.symbols = symbols
 
-    def conditions(self, node: ast.expr) -> Iterator[Constraint | bool]:
-        """The constraints that must all hold."""
+    def conditions(self, node: ast.expr) -> Iterator[Constraint | Either | bool]:
+        """The constraints that must all hold, those as truth values that the ranges of the symbols decide."""
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
             for part in node.values:
                 yield from self.conditions(part)
+        elif isinstance(node, ast.BoolOp):
+            yield any_of(self.one(part) for part in node.values)
         elif isinstance(node, ast.Compare):
             sides = [self.size(n) for n in (node.left, *node.comparators)]
             for relation, left, right in zip(node.ops, sides, sides[1:], strict=False):
-                yield constraint(left, self.relation(type(relation)), right)
+                yield self.decided(constraint(left, self.relation(type(relation)), right))
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            inner = list(self.conditions(node.operand))
-            if len(inner) != 1:
-                raise _Unreadable
-            (one,) = inner
-            yield not one if isinstance(one, bool) else constraint(one.left, _OPPOSITE[one.relation], one.right)
+            yield _opposite(self.one(node.operand))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _NAMED_RELATION:
             left, right = (self.size(a) for a in node.args)
-            yield constraint(left, _NAMED_RELATION[node.func.id], right)
+            yield self.decided(constraint(left, _NAMED_RELATION[node.func.id], right))
         elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
             yield node.value
         else:
             raise _Unreadable
+
+    def one(self, node: ast.expr) -> Constraint | bool:
+        """A condition that is a single comparison."""
+        inner = list(self.conditions(node))
+        if len(inner) != 1 or isinstance(inner[0], Either):
+            raise _Unreadable
+        return inner[0]
+
+    def decided(self, made: Constraint | bool) -> Constraint | bool:
+        """A truth value where the ranges of the symbols decide a constraint."""
+        if isinstance(made, bool):
+            return made
+        if _is_implied(made, self.symbols):
+            return True
+        opposite = _opposite(made)
+        return made if isinstance(opposite, Constraint) and not _is_implied(opposite, self.symbols) else False
 
     def relation(self, kind: type[ast.cmpop]) -> str:
         relation = _RELATION.get(kind)
@@ -129,6 +143,10 @@ class _Guard:
         if type(number).__name__ in ("SymInt", "int"):
             return self.symbols.dim(number)
         raise _Unreadable
+
+
+def _opposite(one: Constraint | bool) -> Constraint | bool:
+    return not one if isinstance(one, bool) else constraint(one.left, _OPPOSITE[one.relation], one.right)
 
 
 def _is_implied(c: Constraint, symbols: Symbols) -> bool:

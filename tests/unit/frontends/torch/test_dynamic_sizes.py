@@ -10,7 +10,7 @@ import torch
 from torch.export import Dim
 
 import neuron_ir
-from neuron_ir.constraints import constraint
+from neuron_ir.constraints import constraint, parse_constraint
 from neuron_ir.dims import symbol
 from neuron_ir.frontends.torch.guards import read_guards
 from neuron_ir.frontends.torch.symbols import Symbols
@@ -78,6 +78,9 @@ def test_integers_are_inputs_and_outputs() -> None:
         ("Eq(Mod(L['x'].size()[0], 4), 0)", ["mod(s,4) == 0"]),
         ("-L['n'] + 2 * L['x'].size()[0] ** 2 // 3 >= Max(1, L['n'])", ["floordiv(2*s*s,3) >= max(1,n)+n"]),
         ("L['x'].size()[0] != 1", []),
+        ("L['x'].size()[1] == L['n'] or L['n'] == 1 or L['x'].size()[0] < 3", ["t == n or n == 1"]),
+        ("L['x'].size()[1] == L['n'] or L['x'].size()[0] == 1", ["t == n"]),
+        ("L['x'].size()[0] > 2 or L['n'] == 1", []),
         ("L['x'].stride()[0] == 7", []),
         ("True", []),
     ],
@@ -86,7 +89,7 @@ def test_guards_as_constraints(code: str, expected: list[str]) -> None:
     assert [str(c) for c in read_guards([code], *_example())] == expected
 
 
-@pytest.mark.parametrize("code", ["L['x'].size()[0] > 1 or L['n'] > 2", "L['y'].size()[0] > 3", "math.sqrt(L['n']) > 2"])
+@pytest.mark.parametrize("code", ["L['n'] > 1 or (L['n'] > 2 and L['n'] < 9)", "L['y'].size()[0] > 3", "math.sqrt(L['n']) > 2"])
 def test_a_guard_that_cannot_be_written_is_refused(code: str) -> None:
     with pytest.raises(neuron_ir.IRError, match=re.escape(f"the condition {code} on the inputs' sizes")):
         read_guards([code], *_example())
@@ -115,4 +118,7 @@ def test_constraints_have_one_form() -> None:
         "3 < a",
         "2*a != 2*b+1",
     ]
+    either = parse_constraint("a == b or b == 1")
+    assert str(either) == "a == b or b == 1" and str(either.at({"a": 3})) == "3 == b or b == 1"
+    assert [either.at({"a": a, "b": b}) for a, b in ((3, 3), (3, 1), (3, 2))] == [True, True, False]
     assert constraint(a, "<", a) is False and constraint(a + 1, ">", a) is True
