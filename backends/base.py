@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import fail, nearest
 
-__all__ = ["Backend", "Program", "TARGETS", "compile", "reference_values"]
+__all__ = ["Backend", "Program", "TARGETS", "compile", "host", "reference_values"]
 
 TARGETS = {"reference": "neuron_ir.backends.jax_cpu"}
 
@@ -30,6 +30,8 @@ class Backend(Protocol):
     """What a backend's module offers."""
 
     def compile_module(self, module: Module, **options: Any) -> Program: ...
+
+    def host(self, num_devices: int) -> Any: ...
 
 
 def backend(target: str) -> Backend:
@@ -56,6 +58,11 @@ def compile(module: Module, target: str = "reference", **options: Any) -> Progra
         hint = "; import it first, with from_torch, from_jax, from_stablehlo, parse or load"
         raise fail("input", f"a {type(module).__name__} is no module of the Neuron IR{hint}")
     return backend(target).compile_module(module, **options)
+
+
+def host(target: str, num_devices: int) -> Any:
+    """Devices, memory and programs of a target for a runtime that hands over buffers itself, such as JAX's."""
+    return backend(target).host(num_devices)
 
 
 def reference_values(reference: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from neuron_ir.core import Module
 from neuron_ir.diagnostics import fail, nearest
 
 if TYPE_CHECKING:
+    from neuron_ir.backends.jax_cpu.host import Host
     from neuron_ir.backends.jax_cpu.program import CompiledProgram
 
-__all__ = ["bisect", "compile_module"]
+__all__ = ["bisect", "compile_module", "host"]
 
 OPTIONS = {
     "guards": "Keep XLA from changing numbers (default True); see specs/numerics.md.",
@@ -33,6 +34,13 @@ def compile_module(module: Module, **options: Any) -> CompiledProgram:
     if options.get("verify", True):
         module.verify()
     return CompiledProgram(module, options)
+
+
+def host(num_devices: int) -> Host:
+    """Devices of the reference accelerator for a runtime that hands over buffers itself."""
+    from neuron_ir.backends.jax_cpu.host import Host
+
+    return Host(num_devices)
 
 
 def __getattr__(name: str) -> Any:

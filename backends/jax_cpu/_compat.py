@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from neuron_ir.diagnostics import fail
 
-__all__ = ["ClosedJaxpr", "Literal", "address", "bind_equation", "check"]
+__all__ = ["ClosedJaxpr", "Literal", "address", "bind_equation", "check", "compile_for", "lower_for_cpu", "make_client", "put"]
 
 # XLA's CPU client shares a host array only from such an address; from any other it makes a copy.
 ALIGNMENT = 64
@@ -31,6 +31,43 @@ def bind_equation(eqn: Any, values: Sequence[Any], params: Mapping[str, Any]) ->
 def address(array: jax.Array) -> int:
     """The host address of a CPU array's first element. Waits until the array is computed."""
     return int(array.block_until_ready().unsafe_buffer_pointer())
+
+
+def make_client(num_devices: int) -> Any:
+    """A CPU client of its own with that many devices, which runs every program to its end before it returns."""
+    from jaxlib import xla_client
+
+    return xla_client.make_cpu_client(asynchronous=False, num_devices=num_devices)
+
+
+def put(array: Any, device: Any) -> Any:
+    """A NumPy array as a JAX array on a device of any client."""
+    from jaxlib import xla_client
+
+    aval = jax.core.ShapedArray(array.shape, array.dtype)
+    return xla_client.batched_device_put(aval, jax.sharding.SingleDeviceSharding(device), [array], [device])
+
+
+def lower_for_cpu(function: Any, structs: Sequence[Any]) -> tuple[Any, int]:
+    """A function lowered for the CPU, whatever JAX's default platform, and how many tokens order its effects.
+
+    Each token is an empty argument before the others, and an empty result before the others.
+    """
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        lowered = jax.jit(function, keep_unused=True).trace(*structs).lower(lowering_platforms=("cpu",))
+    return lowered, len(lowered._lowering.compile_args["ordered_effects"])
+
+
+def compile_for(client: Any, device: Any, lowered: Any, options: Mapping[str, Any]) -> Any:
+    """A lowered program compiled by a client for one of its devices."""
+    import numpy
+    from jaxlib import xla_client
+
+    compile_options = xla_client.CompileOptions()
+    compile_options.device_assignment = xla_client.DeviceAssignment.create(numpy.array([[device.id]]))
+    compile_options.env_option_overrides = list(options.items())
+    callbacks = lowered._lowering.compile_args["host_callbacks"]
+    return client.compile_and_load(lowered.compiler_ir(), xla_client.DeviceList((device,)), compile_options, callbacks)
 
 
 @cache

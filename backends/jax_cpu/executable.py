@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuron_ir.attrs import Resource
 from neuron_ir.backends.jax_cpu.checks import CheckedMeaning, Checks
@@ -18,8 +18,9 @@ from neuron_ir.backends.jax_cpu.subnormals import ExactFrame
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import fail
 from neuron_ir.meaning import run, x64
+from neuron_ir.types import TensorType
 
-__all__ = ["Executable", "executable_for", "resource_names"]
+__all__ = ["Executable", "executable_for", "resource_names", "traceable"]
 
 CACHE_SIZE = 256  # executables kept per process; the least recently used one goes first
 
@@ -94,10 +95,27 @@ def _versions() -> str:
     return f"neuron-ir {neuron_ir.__version__}, jax {version('jax')}, jaxlib {version('jaxlib')}"
 
 
-def _build(module: Module, options: dict[str, Any]) -> Executable:
-    """Trace and compile ``@main``. Weights and large constants are arguments, not literals."""
-    import jax
+class Traceable(NamedTuple):
+    """A program as a function of arrays that JAX can trace, and the types of its arguments in order."""
 
+    function: Any
+    arguments: list[TensorType]
+    signature: Signature
+    checks: Checks
+
+    @property
+    def structs(self) -> list[Any]:
+        """The arguments as JAX's tracing takes them."""
+        import jax
+
+        return [jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in self.arguments]
+
+
+def traceable(module: Module, options: dict[str, Any]) -> Traceable:
+    """``@main`` as a function of weights, state, resources and inputs, in this order: large constants are arguments, not literals.
+
+    It gives the results, and behind them one flag for each condition that the program states.
+    """
     func = module.main
     signature = Signature.of(func)
     names = resource_names(module)
@@ -113,20 +131,25 @@ def _build(module: Module, options: dict[str, Any]) -> Executable:
         results = run(func, [values[i] for i in range(len(func.args))], j, frame=frame)
         return (*results, *j.flags)
 
-    def struct(type_: Any) -> Any:
-        return jax.ShapeDtypeStruct(type_.shape, type_.dtype.numpy)
+    arguments = [func.args[i].type for i in bound] + list(names.values()) + [func.args[i].type for i in signature.inputs]
+    return Traceable(protect(traced) if options.get("guards", True) else traced, arguments, signature, checks)
 
-    arguments = [func.args[i].type for i in bound] + [names[n] for n in names] + [func.args[i].type for i in signature.inputs]
-    guarded = protect(traced) if options.get("guards", True) else traced
+
+def _build(module: Module, options: dict[str, Any]) -> Executable:
+    """Trace and compile ``@main``."""
+    import jax
+
+    program = traceable(module, options)
+    signature, checks = program.signature, program.checks
     with x64():
-        donated = range(len(signature.weights), len(bound))
+        donated = range(len(signature.weights), len(signature.weights) + len(signature.state))
         if donated:
-            jax.eval_shape(guarded, *map(struct, arguments))
+            jax.eval_shape(program.function, *program.structs)
             if checks.diagnostics or checks.calls_back:  # a call that fails must leave the state as it was
                 donated = range(0)
-        jitted = jax.jit(guarded, keep_unused=True, donate_argnums=tuple(donated))
-        compiled = jitted.lower(*map(struct, arguments)).compile(compiler_options=dict(COMPILER_OPTIONS))
-    return Executable(compiled, len(func.result_types), checks)
+        jitted = jax.jit(program.function, keep_unused=True, donate_argnums=tuple(donated))
+        compiled = jitted.lower(*program.structs).compile(compiler_options=dict(COMPILER_OPTIONS))
+    return Executable(compiled, len(module.main.result_types), checks)
 
 
 def resource_names(module: Module) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import io
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 __all__ = [
     "PLATFORM",
     "TRIED",
+    "build_options",
     "check",
     "chlo",
     "expand_chlo",
@@ -26,7 +28,10 @@ __all__ = [
     "hide_frames",
     "ir",
     "load_quant",
+    "make_plugin_client",
+    "on_cpu",
     "op_names",
+    "register_platform",
     "sdy",
     "set_lowering",
     "stablehlo",
@@ -84,6 +89,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "ordered_debug_effect": (_DEBUGGING, "ordered_debug_effect"),
     "debug_effect": (_DEBUGGING, "debug_effect"),
     "format_print": (_DEBUGGING, "_format_print_callback"),
+    "register_backend_factory": ("jax._src.xla_bridge", "register_backend_factory"),
+    "make_pjrt_c_api_client": ("jax._src.xla_bridge", "make_pjrt_c_api_client"),
     "flat_callback": (_DEBUGGING, "_make_flat_callback"),
 }
 
@@ -117,6 +124,39 @@ def set_lowering(primitive: Any, rule: Any, *, cacheable: bool = True) -> None:
     if not cacheable:
         get("uncacheable_primitives").add(primitive)
     get("platform_lowerings")[PLATFORM][primitive] = get("LoweringRuleEntry")(rule, True)
+
+
+def register_platform(factory: Callable[[], Any], priority: int) -> None:
+    """Make ``factory`` the way to the client of our platform.
+
+    Where the user names this platform alone, the CPU is made available behind it: JAX itself runs callbacks there.
+    """
+    get("register_backend_factory")(PLATFORM, factory, priority=priority, fail_quietly=True)
+    if jax.config.jax_platforms == PLATFORM:
+        jax.config.update("jax_platforms", f"{PLATFORM},cpu")
+
+
+def on_cpu() -> Any:
+    """A context in which JAX computes on its own CPU device, whatever its default platform."""
+    return jax.default_device(jax.local_devices(backend="cpu")[0])
+
+
+def build_options(serialised: bytes) -> Any:
+    """How JAX wants a program built: the devices, replicas and partitions of a serialised ``CompileOptionsProto``."""
+    from jaxlib import xla_client
+
+    return xla_client.CompileOptions.ParseFromString(serialised).executable_build_options
+
+
+def make_plugin_client(capsule: Any) -> Any:
+    """A client of the plugin whose functions the capsule holds. Raises ImportError for a JAX on which it was not tried."""
+    from jaxlib import xla_client
+
+    if not jax.__version__.startswith(TRIED):
+        raise ImportError(_complaint("the plugin speaks PJRT's C API as that JAX's is unknown"))
+    if not xla_client.pjrt_plugin_loaded(PLATFORM):
+        xla_client.load_pjrt_plugin_with_c_api(PLATFORM, capsule)
+    return get("make_pjrt_c_api_client")(PLATFORM)
 
 
 @cache

@@ -19,6 +19,15 @@ _SPECIAL = {"i1": "bool", "index": "i64"}  # MLIR element type -> ours, where nu
 _TOKENS = ("!stablehlo.token", "!mhlo.token")
 
 
+def token_positions(source: Any) -> tuple[set[int], set[int]]:
+    """Which arguments and which results of ``@main`` are tokens, by position."""
+    main = next(
+        view.operation for view in source.body.operations if ir.StringAttr(view.operation.attributes["sym_name"]).value == "main"
+    )
+    type = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    return tuple({i for i, t in enumerate(types) if is_token(t)} for types in (type.inputs, type.results))  # type: ignore[return-value]
+
+
 def is_token(type: Any) -> bool:
     """Whether an MLIR type is a token."""
     return str(type) in _TOKENS

@@ -1,0 +1,136 @@
+"""Executables: a StableHLO program that JAX hands over, through the Neuron IR to a program of the host."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from neuron_ir.core import Module
+from neuron_ir.cost import cost_of_func
+from neuron_ir.diagnostics import fail
+from neuron_ir.frontends.jax._compat import build_options, on_cpu
+from neuron_ir.frontends.jax.importer import import_module
+from neuron_ir.frontends.jax.parse import parse
+from neuron_ir.frontends.jax.pjrt.buffers import TOKEN, Buffer, buffer_type, token
+from neuron_ir.frontends.jax.pjrt.cells import Cell, array_of, text
+from neuron_ir.frontends.jax.pjrt.devices import Client, Device
+from neuron_ir.frontends.jax.pjrt.native import native
+from neuron_ir.frontends.jax.pjrt.wire import fields_of, message, numbers
+from neuron_ir.frontends.jax.stablehlo.types import token_positions
+from neuron_ir.passmanager import run_passes
+from neuron_ir.types import TensorType
+
+__all__ = ["LoadedExecutable", "compile_program"]
+
+PIPELINE = "NEURON_IR_PIPELINE"
+FILE = "<jax>"  # the name of a program without places of its own
+
+
+def compile_program(client: Client, code: bytes, options: bytes) -> LoadedExecutable:
+    """Import, optimise and compile a program. Raises :class:`IRError` with the user's line where something is unsupported."""
+    build = build_options(options)
+    if build.num_replicas * build.num_partitions != 1:
+        raise fail("unsupported", f"a program for {build.num_replicas} x {build.num_partitions} devices; one device is supported")
+    assignment, devices = _assignment(build)
+    source = parse(code, file=FILE, trusted=True)
+    tokens = token_positions(source)
+    module = import_module(source, FILE)
+    pipeline = os.environ.get(PIPELINE, "O1")
+    with on_cpu():  # constants that JAX folds while a pass or a trace runs
+        if pipeline:
+            run_passes(module, pipeline)
+        program = client.host.compile(module, devices[0])
+    return LoadedExecutable(client.devices[devices[0]], module, program, tokens, assignment, hashlib.sha256(code).hexdigest())
+
+
+class LoadedExecutable(Cell):
+    """A program on a device."""
+
+    __slots__ = ("device", "donated", "fingerprint", "module", "program", "token_args", "token_results")
+
+    def __init__(
+        self, device: Device, module: Module, program: Any, tokens: tuple[set[int], set[int]], assignment: bytes, fingerprint: str
+    ):
+        self.module, self.device, self.program, self.fingerprint = module, device, program, fingerprint
+        self.token_args, self.token_results = tokens
+        places = [i for i in range(len(module.main.args) + len(self.token_args)) if i not in self.token_args]
+        self.donated = [i for i, attrs in zip(places, module.main.arg_attrs, strict=True) if attrs.get("donated")]
+        super().__init__(
+            "LoadedExecutable", addressable_devices=[device], executable_fingerprint=fingerprint, serialized_bytes=assignment,
+            serialized_device_assignment_deleter=native().address("succeed"),
+        )  # fmt: skip
+
+    def executable(self) -> Cell:
+        """A handle that only tells about the program."""
+        types = iter(self.module.main.result_types)
+        count = len(self.module.main.result_types) + len(self.token_results)
+        results = [TOKEN if i in self.token_results else _facts(next(types)) for i in range(count)]
+        cell = Cell(
+            "Executable", owner=self, executable_name=self.module.name, num_replicas=1, num_partitions=1, num_outputs=count,
+            executable_fingerprint=self.fingerprint,
+        )  # fmt: skip
+        kept, kind = cell.kept, b"device"
+        cell.cell.output_types = array_of([code for code, _ in results], kept, ctypes.c_int)
+        cell.cell.num_output_types = count
+        cell.cell.dims = array_of([d for _, shape in results for d in shape], kept)
+        cell.cell.dim_sizes = array_of([len(shape) for _, shape in results], kept, ctypes.c_size_t)
+        cell.cell.memory_kinds = array_of([text(kind, kept)] * count, kept, ctypes.c_void_p)
+        cell.cell.memory_kind_sizes = array_of([len(kind)] * count, kept, ctypes.c_size_t)
+        return cell
+
+    def optimised(self) -> bytes:
+        """The program as the host's compiler left it, for ``compiled.as_text()``: a serialised ``HloModuleProtoWithConfig``.
+
+        Its field 1 is the module, its field 2 a configuration whose field 1 is the shape of the program, the module's field 4.
+        """
+        module = self.program.hlo()
+        shape = next(value for field, value in fields_of(module) if field == 4)
+        return message(1, module) + message(2, message(1, shape))
+
+    def cost(self) -> dict[str, float]:
+        """The figures of ``compiled.cost_analysis()``, by the IR's cost model: operations of all engines, and bytes in and out."""
+        cost = cost_of_func(self.module.main)
+        values = [v.type for v in self.module.main.args] + list(self.module.main.result_types)
+        return {
+            "flops": float(cost.flops + cost.dve + cost.act + cost.gpsimd),
+            "transcendentals": float(cost.act),
+            "bytes accessed": float(sum(t.nbytes for t in values)),
+        }
+
+    def memory(self) -> dict[str, int]:
+        """The figures of ``compiled.memory_analysis()`` in bytes."""
+        arguments = [v.type.nbytes for v in self.module.main.args]
+        results = [t.nbytes for t in self.module.main.result_types]
+        temporary = self.program.temporary_bytes()
+        return {
+            "argument_size_in_bytes": sum(arguments), "output_size_in_bytes": sum(results), "temp_size_in_bytes": temporary,
+            "peak_memory_in_bytes": sum(arguments) + sum(results) + temporary,
+        }  # fmt: skip
+
+    def run(self, buffers: Sequence[Buffer], kept: set[int]) -> list[Buffer]:
+        """The results for these arguments; donated ones are deleted, except those of the indices ``kept``."""
+        given = [b.array() for i, b in enumerate(buffers) if i not in self.token_args]
+        results = [Buffer(array, self.device) for array in self.program(given)]
+        for index in self.donated:
+            if index not in kept:
+                buffers[index].delete()
+        for index in sorted(self.token_results):
+            results.insert(index, token(self.device))
+        return results
+
+
+def _facts(type: TensorType) -> tuple[int, tuple[int, ...]]:
+    return buffer_type(type.dtype), type.shape  # type: ignore[return-value]
+
+
+def _assignment(build: Any) -> tuple[bytes, list[int]]:
+    """A ``DeviceAssignmentProto`` as bytes, and the ids of its devices: the field 3 holds one message for each computation, whose
+    field 1 lists a device for each replica.
+    """
+    if build.device_assignment is None:
+        return b"\x08\x01\x10\x01\x1a\x03\x0a\x01\x00", [0]
+    data = build.device_assignment.serialize()
+    return data, [device for field, item in fields_of(data) if field == 3 for device in numbers(item)]
