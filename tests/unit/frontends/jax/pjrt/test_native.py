@@ -41,10 +41,10 @@ def test_a_getter_copies_the_fields_of_the_cell() -> None:
 
 def test_what_dies_is_listed_once_and_static_cells_never() -> None:
     take_retired()
-    cells = [Cell("Buffer") for _ in range(3)]
+    cells, event = [Cell("Buffer") for _ in range(3)], Cell("Event", is_static=True)
     for cell in cells:
         call("PJRT_Buffer_Destroy", buffer=cell.address)
-    call("PJRT_Event_Destroy", event=Cell("Event", is_static=True).address)
+    call("PJRT_Event_Destroy", event=event.address)
     assert sorted(take_retired()) == sorted(c.address for c in cells)
     assert take_retired() == []
 
@@ -52,7 +52,8 @@ def test_what_dies_is_listed_once_and_static_cells_never() -> None:
 def test_an_event_calls_back_at_once_without_an_error() -> None:
     heard = []
     callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(lambda error, user: heard.append((error, user)))
-    call("PJRT_Event_OnReady", event=Cell("Event").address, callback=ctypes.cast(callback, ctypes.c_void_p).value, user_arg=7)
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+    call("PJRT_Event_OnReady", callback=address, user_arg=7)
     assert heard == [(None, 7)]
 
 
