@@ -169,7 +169,7 @@ class Canonical:
         kept: list[list[Piece]] = []
         where: list[int] = []
         for n, (i, j) in enumerate([*batch, *left, *right]):
-            size = sizes[0][i] if i is not None else sizes[1][j]  # type: ignore[index]
+            size = sizes[0][i] if i is not None else sizes[1][j]
             nothing = piece_of_repeat(size)
             parts = refine([x.dims[i] if i is not None else nothing, y.dims[j] if j is not None else nothing], size)
             kept += parts
@@ -332,7 +332,7 @@ _VIEWS = {"neuron.reshape": _reshape, "neuron.broadcast_in_dim": _broadcast, "ne
 
 def attributes(op: Op) -> tuple[tuple[str, Hashable], ...]:
     """The attributes as a key: equal exactly for equal bits."""
-    fields = op.attrs.items()
+    fields = list(op.attrs.items())
     if op.name == "neuron.slice":  # strides of 1 may be written or not
         fields = [(name, value) for name, value in fields if name != "strides" or any(n != 1 for n in value)]
     return tuple(sorted((name, repr(value)) for name, value in fields))

@@ -6,6 +6,7 @@ inputs and its result, and yields a :class:`Proposal`. :mod:`neuron_ir.passes.ra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -132,9 +133,12 @@ def silu(op: Any) -> Iterator[Proposal]:
             yield Proposal(op, [x], lambda b, x: b.silu(x), spellings)
 
 
+_ROOT = math.sqrt(2 / math.pi)
+
+
 def _half_erfc(b: Builder, x: Value) -> Value:
     e = Expr(b, x)
-    return (e * 0.5 * ((-e) * 0.5**0.5).unary("erfc")).value
+    return e.binary("multiply", 0.5).binary("multiply", (-e).binary("multiply", 0.5**0.5).unary("erfc")).value
 
 
 def _gelu_spellings(approximate: str) -> list[Build]:
@@ -142,11 +146,11 @@ def _gelu_spellings(approximate: str) -> list[Build]:
 
     def inner(e: Expr) -> Expr:
         if approximate == "none":
-            return (e * 0.5**0.5).erf()
-        return ((e + e * e * e * 0.044715) * (2 / 3.141592653589793) ** 0.5).tanh()
+            return e.binary("multiply", 0.5**0.5).erf()
+        return (e + e * e * e * 0.044715).binary("multiply", _ROOT).tanh()
 
     def factored(e: Expr) -> Expr:
-        return (e * (2 / 3.141592653589793) ** 0.5 * (e * e * 0.044715 + 1.0)).tanh()
+        return e.binary("multiply", _ROOT).binary("multiply", e * e * 0.044715 + 1.0).tanh()
 
     made: list[Build] = [lambda b, x: (Expr(b, x) * ((inner(Expr(b, x)) + 1.0) * 0.5)).value]
     made.append(lambda b, x: (Expr(b, x) * (inner(Expr(b, x)) + 1.0) * 0.5).value)
@@ -216,11 +220,6 @@ def _follows(v: Value, op: Op) -> bool:
             else v
         )
     return False
-
-
-def _over_sqrt(build: Callable[[Expr, Expr], Expr]) -> Build:
-    """A spelling that divides by the square root."""
-    return lambda b, *leaves: build(*[Expr(b, v) for v in leaves]).value  # type: ignore[call-arg]
 
 
 def _normalised(e: Expr, axes: Sequence[int], eps: float, centred: bool, divide: bool) -> Expr:
@@ -300,7 +299,8 @@ def _scores(p: Value) -> tuple[Any, float, str, Value | None, dict[Value, float]
         made = made_by(exponential.x, "subtract") if exponential is not None else None
     if made is None:
         return None
-    s, scale, causal, mask, alike = made.operands[0], 1.0, "none", None, {}
+    s, scale, causal, mask = made.operands[0], 1.0, "none", None
+    alike: dict[Value, float] = {}
     for _ in range(4):
         step = made_by(s, "dot_general", "matmul", "multiply", "divide", "add", "select")
         if step is None:
@@ -352,7 +352,7 @@ def _attention(
         return
     q, k, v = product.operands[0], product.operands[1], op.operands[1 - at]
     keys = [i for i in range(k.type.rank) if i not in (*first[1], first[3])]
-    width = [i for i in range(v.type.rank) if i not in (*second[1 - at], second[3 - at])]
+    width = [i for i in range(v.type.rank) if i not in (*second[1 - at], second[3 - at])]  # type: ignore[misc]
     free = [i for i in range(q.type.rank) if i not in (*first[0], first[2])]
     queries = [i for i in free if q.shape[i] != 1] or free[:1]
     if len(keys) != 1 or len(width) != 1 or not 1 <= len(queries) <= 2 or len(first[0]) != len(second[0]):
@@ -360,23 +360,33 @@ def _attention(
     widths = ((q, first[2]), (k, first[3]), (v, width[0]))
     if not all(_is_last(operand, dim) for operand, dim in widths):
         return  # products of other dims, for all their shapes may fit
-    masks = [()] if mask is None else [(m,) for m in _mask_leaves(mask)]
+    masks: list[tuple[Value, ...]] = [()] if mask is None else [(m,) for m in _mask_leaves(mask)]
     causals = [causal] if causal == "none" else ["top_left", "bottom_right"]
-    for (*group, length), order, bias, side, rows in product_of(
-        permutations(queries), permutations(second[1 - at]), masks, causals, ("nan", "zero")
-    ):
+    batches: list[int] = second[1 - at]  # type: ignore[assignment]
+    choices: Any = product_of(permutations(queries), permutations(batches), masks, causals, ("nan", "zero"))
+    for (*group, length), order, bias, side, rows in choices:
         if side == "bottom_right" and q.shape[length] == k.shape[keys[0]]:
             continue  # the same as top_left
         fields = {"scale": scale, "causal": side, "masked_rows": rows}
 
-        def build(b: Builder, q: Value, k: Value, v: Value, *m: Value, g=tuple(group), n=length, o=order, fields=fields) -> Value:
+        def build(
+            b: Builder,
+            q: Value,
+            k: Value,
+            v: Value,
+            *m: Value,
+            g: Any = tuple(group),
+            n: Any = length,
+            o: Any = order,
+            f: Any = fields,
+        ) -> Value:
             shape = [q.shape[i] for i in (*first[0], *g, n, first[2])]
             q = b.transpose(q, permutation=(*first[0], *g, *_others(q, first, (*g, n)), n, first[2]))
             heads = [*shape[: len(first[0]) - 1], shape[len(first[0]) - 1] * shape[len(first[0])]] if g else shape[:-2]
             q = b.reshape(q, out=TensorType([*heads, *shape[-2:]], q.dtype))
             k = b.transpose(k, permutation=(*first[1], keys[0], first[3]))
             v = b.transpose(v, permutation=(*o, second[3 - at], width[0]))
-            y = b.attention(q, k, v, *(_fitted(b, x, y_rank=q.type.rank) for x in m), **fields)
+            y = b.attention(q, k, v, *(_fitted(b, x, y_rank=q.type.rank) for x in m), **f)
             return _as_result(b, y, op, shape[:-1], v.shape[-1], at)
 
         exact_fill = side == "bottom_right" or rows == "zero"  # then a row may see no key, and the number that hides keys counts
@@ -398,7 +408,7 @@ def _is_last(v: Value, dim: int) -> bool:
         else:
             dim = source.type.rank - 1
         v = source
-    return dim == v.type.rank - 1
+    return bool(dim == v.type.rank - 1)
 
 
 def _others(q: Value, first: Any, named: Sequence[int]) -> list[int]:
@@ -420,7 +430,7 @@ def _fitted(b: Builder, mask: Value, y_rank: int) -> Value:
     shape = list(mask.shape)
     while len(shape) > y_rank and shape[0] == 1:
         shape = shape[1:]
-    return mask if len(shape) == mask.type.rank else b.reshape(mask, out=TensorType(shape, mask.dtype))  # type: ignore[no-any-return]
+    return mask if len(shape) == mask.type.rank else b.reshape(mask, out=TensorType(shape, mask.dtype))
 
 
 def _as_result(b: Builder, y: Value, op: Any, rows: Sequence[Any], width: Any, at: int) -> Value:
@@ -475,7 +485,7 @@ def _rotated(root: Any, x: Value, cos: Value, sin: Value) -> Proposal:
         dims = op.get("broadcast_dimensions") if op is not None and op.name == "neuron.broadcast_in_dim" else range(x.type.rank)
         for i, d in zip(dims, v.shape, strict=True):
             shape[i] = d
-        return v if tuple(shape) == v.shape else b.reshape(v, out=TensorType(shape, v.dtype))  # type: ignore[no-any-return]
+        return v if tuple(shape) == v.shape else b.reshape(v, out=TensorType(shape, v.dtype))
 
     def leaf(v: Value) -> Value:
         return v.op.operands[0] if v.op is not None and v.op.name == "neuron.broadcast_in_dim" else v

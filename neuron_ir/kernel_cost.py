@@ -154,15 +154,15 @@ def _moving(stationary: int, moving: int, on: Target) -> float:
 
 def _product(op: Op, flops: int) -> tuple[int, int, int, int]:
     """Batch, rows, columns and contracted elements of a product of so many flops."""
-    shape = op.results[0].shape
-    n = max(math.prod(shape), 1)  # type: ignore[arg-type]
+    shape: Any = op.results[0].shape
+    n = max(math.prod(shape), 1)
     if op.name in ("neuron.conv", "neuron.convolution"):
         spelling = op.attrs.get("output_dims", "bf")
-        columns: Any = shape[spelling.index("f")]
+        columns = shape[spelling.index("f")]
         batch = 1
     else:
         columns = shape[-1] if shape else 1
-        batch = math.prod(shape[:-2]) if op.name != "neuron.linear" and len(shape) > 2 else 1  # type: ignore[arg-type]
+        batch = math.prod(shape[:-2]) if op.name != "neuron.linear" and len(shape) > 2 else 1
     return batch, max(n // max(columns * batch, 1), 1), max(columns, 1), max(flops // (2 * n), 1)
 
 

@@ -63,7 +63,7 @@ def _live_peak(ops: Sequence[Op], inputs: Sequence[Value], outputs: Collection[V
 def least_bytes(op: Op, on: Target) -> int:
     """Bytes of SBUF per partition without which ``op`` cannot run alone: one tile of each operand and result."""
     if "matmul" in op.spec.traits:
-        width = max(v.dtype.nbytes for v in op.operands)
+        width: int = max(v.dtype.nbytes for v in op.operands)
         return width * (on.stationary_free + 2 * on.moving_free)
     tile = 32 * 4  # elements along the free axis: the smallest square that the Vector engine transposes, in f32
     return tile * len({*op.operands, *op.results})
@@ -144,8 +144,7 @@ class _Rows:
             return ANY if op.name in ("neuron.broadcast_in_dim", "neuron.iota", "neuron.constant") else FIXED
         name = op.name.removeprefix("neuron.")
         if "elementwise" in op.spec.traits and not op.regions:
-            rows = any(isinstance(s, int) for s in states)
-            return (self.cut(op.results[0]) or None) if rows else ANY
+            return (self.cut(op.results[0]) or None) if any(isinstance(s, int) for s in states) else ANY
         if ANY in states and "view" in op.spec.traits and len(states) == 1:
             return ANY
         rows = [s if isinstance(s, int) else self.cut(v) for v, s in zip(op.operands, states, strict=True) if s != FIXED]
