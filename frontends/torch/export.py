@@ -20,6 +20,7 @@ from neuron_ir.diagnostics import fail
 from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.decompositions import KEEP, decomposition_table, retrace_table
 from neuron_ir.frontends.torch.inplace import rewrite_private_writes
+from neuron_ir.frontends.torch.locations import node_location
 from neuron_ir.frontends.torch.signature import ProgramSignature, read_signature
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _SET_GRAD = "wrap_with_set_grad_enabled"
 _AUTOCAST = "wrap_with_autocast"
 _REGION_ARGUMENT = {_SET_GRAD: 1, _AUTOCAST: 4}
+
+_STRICT_OUT = frozenset({"aten.complex.out", "aten.aminmax.out"})
 
 _MADE_OF = "neuron_made_of"  # the key of a node's meta for what `operation_of` gives
 
@@ -124,6 +127,7 @@ def functionalize(program: ExportedProgram, keep: frozenset[str] = KEEP) -> Func
 
     owner = torch.fx.GraphModule(program.graph_module, _copy_graph(program.graph))
     _refuse_sparse(owner.graph)
+    _refuse_other_out(owner.graph)
     _inline_mode_regions(owner)
     _rename_harmless(owner.graph)
     rewrite_private_writes(owner.graph)
@@ -146,6 +150,20 @@ def _refuse_sparse(graph: torch.fx.Graph) -> None:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
             raise fail("unsupported", f"the input {node.name} has the layout {value.layout}; dense tensors are needed")
+
+
+def _refuse_other_out(graph: torch.fx.Graph) -> None:
+    """Some operations take no ``out=`` of another element type than their result's; made functional, they would cast."""
+    for node in graph.nodes:
+        if _name(node) not in _STRICT_OUT:
+            continue
+        wanted = node.args[0].meta["val"].dtype
+        wanted = wanted.to_complex() if _name(node) == "aten.complex.out" else wanted
+        for out in (a for a in node.kwargs.values() if hasattr(a, "meta")):
+            given = out.meta["val"].dtype
+            if given is not wanted:
+                place = node_location(node, {})
+                raise fail("unsupported", f"{node.target}: an out= of {given} for a result of {wanted}", place)
 
 
 def _as_module(function: Any) -> torch.nn.Module:
@@ -328,9 +346,9 @@ def _decompose_nodes(graph: torch.fx.Graph, table: Mapping[Any, Callable[..., An
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target not in table:
             continue
-        key = _trace_key(node)
         if node.meta.get("unbacked_bindings"):
             continue  # a trace of its own would give the sizes that its data decide other symbols
+        key = _trace_key(node)
         inner = traces.get(key) if key is not None else None
         if inner is None:
             inner = _trace_or_leave(node, table)

@@ -212,8 +212,10 @@ class GraphReader:
         """Note an error, and go on with a value of the right type, so that the rest is still checked."""
         place = node_location(node, self.origins)
         for d in error.diagnostics:
-            named = d if d.loc is not UNKNOWN_LOC else replace(d, message=f"{node.target}: {d.message}", loc=place)
-            self.errors.append(named)
+            if d.loc is UNKNOWN_LOC:
+                notes = (*d.notes, *self.context.operand_types())
+                d = replace(d, message=f"{node.target}: {d.message}", loc=place, notes=notes)
+            self.errors.append(d)
         val = node.meta.get("val")
         try:
             values = [self.context.scalar(0, t.dtype, t.shape) for t in self.context.outs]
@@ -266,8 +268,6 @@ def _without_rule(fake: Any) -> str:
         layout = str(getattr(value, "layout", "torch.strided"))
         if layout != "torch.strided":
             return f"the result has the layout {layout}; only dense tensors have a counterpart in the IR"
-        if getattr(value, "is_quantized", False):
-            return "the result is a quantised tensor; quantised numbers are plain integers in the IR"
     return "no rule for this operation"
 
 

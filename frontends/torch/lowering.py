@@ -114,9 +114,13 @@ class Context:
 
     def unsupported(self, reason: str) -> IRError:
         """An error at the user's line, to be raised: ``reason`` says which form of the operation has no rule."""
-        return fail("unsupported", f"{self.node.target}: {reason}", self.loc, self._operands())
+        return fail("unsupported", f"{self.node.target}: {reason}", self.loc, self.operand_types())
 
-    def _operands(self) -> list[str]:
+    def require(self, ok: Value, reason: str) -> None:
+        """Stop the program, when it runs, with ``reason`` unless all of ``ok`` holds."""
+        self.b.check(ok, message=f"{self.node.target}: {reason}")
+
+    def operand_types(self) -> list[str]:
         """A note with the types of the operation's tensors, where the IR can write them."""
         try:
             types = [self.symbols.type_of(v) for n in self.node.all_input_nodes if hasattr(v := n.meta.get("val"), "dtype")]

@@ -141,12 +141,14 @@ def _groups(c: Context, x: Value, axis: int, order: Value | None, inverse: bool,
 # --- lengths ----------------------------------------------------------------------------------------------------------
 
 
+def _check_not_negative(c: Context, x: Value) -> None:
+    c.require(c.b.compare(x, c.scalar(0, x.dtype, x.shape), direction="GE"), f"a number in {x.type} is negative")
+
+
 @lowers("bincount.default")
 def bincount(c: Context, x: Value, weights: Value | None = None, minlength: int = 0) -> Value:
     x = flat(c, c.cast(x, I64))
-    c.b.check(
-        c.b.compare(x, c.scalar(0, I64, x.shape), direction="GE"), message="bincount only takes integers that are not negative"
-    )
+    _check_not_negative(c, x)
     most = c.b.reduce_max(c.b.concatenate(x, c.scalar(minlength - 1, I64, (1,)), dimension=0), axes=(0,))
     size = c.bind_size(c.b.add(most, c.scalar(1, I64)), c.out.shape[0])
     ones = c.scalar(1, c.out.dtype, x.shape) if weights is None else c.cast(flat(c, weights), c.out.dtype)
@@ -162,7 +164,7 @@ def _repeated_places(c: Context, repeats: Value, size: DimLike) -> Value:
     """The place of each number, as often as the number says."""
     b, repeats = c.b, c.cast(repeats, I64)
     shape = repeats.shape
-    b.check(b.compare(repeats, c.scalar(0, I64, shape), direction="GE"), message="repeats can not be negative")
+    _check_not_negative(c, repeats)
     size = c.bind_size(b.reduce_sum(repeats, axes=(0,)), size)
     starts = b.subtract(b.cumsum(repeats, axis=0), repeats)
     marks = b.scatter_elements(c.scalar(0, I64, (size,)), starts, c.scalar(1, I64, shape), axis=0, mode="add", policy="drop")

@@ -155,8 +155,11 @@ def _running_place(c: Context, mask: Value) -> tuple[Value, Value]:
 @lowers("masked_scatter.default")
 def masked_scatter(c: Context, x: Value, mask: Value, source: Value) -> Value:
     shape = c.out.shape
+    if mask.dtype is not BOOL:
+        raise c.unsupported(f"a mask of {mask.dtype}; torch takes bool")
     x, mask, source = c.broadcast(x, shape), c.broadcast(mask, shape), flat(c, source)
     if source.shape[0] == 0:
+        c.require(c.b.not_(mask), "a true element of the mask, and nothing to take for it")
         return x
     places, mask = _running_place(c, c.cast(mask, BOOL))
     taken = c.b.take(source, places, axis=0)

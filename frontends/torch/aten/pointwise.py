@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from neuron_ir.attrs import Dense
 from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.dtypes import BF16, BOOL, F16, F32, DType
@@ -42,6 +43,17 @@ def arithmetic(c: Context, op: Callable[..., Value], *operands: Any, dtype: DTyp
     if t in NARROW and (wide or any(_is_rounded(v, t) for v in operands)):
         t = F32
     return c.cast(op(*c.spread(*operands, dtype=t)), c.out.dtype)
+
+
+def check_divisor(c: Context, a: Any, b: Any) -> None:
+    """Integers divided by 0 stop the program, as in torch."""
+    if not promoted((a, b)).is_integer:
+        return
+    known = b.op.get("value") if isinstance(b, Value) and b.op is not None and b.op.name == "neuron.constant" else b
+    if isinstance(known, Dense) and known.array.all() or isinstance(known, int) and known:
+        return
+    b = c.scalar(b, promoted((a, b)), b.shape if isinstance(b, Value) else ())
+    c.require(c.b.compare(b, c.scalar(0, b.dtype, b.shape), direction="NE"), f"an integer is divided by 0 in {b.type}")
 
 
 # --- families ---------------------------------------------------------------------------------------------------------
@@ -86,6 +98,8 @@ _SEVERAL_STEPS = (
 
 def _binary_rule(op_name: str, floats: bool) -> Any:
     def rule(c: Context, a: Any, b: Any) -> Value:
+        if op_name.startswith("remainder"):
+            check_divisor(c, a, b)
         op = getattr(c.b, f"{op_name}_" if op_name in ("and", "or") else op_name)
         return arithmetic(c, op, a, b, dtype=c.out.dtype if floats else None, wide=op_name in _SEVERAL_STEPS)
 
@@ -171,6 +185,7 @@ def div(c: Context, a: Any, b: Any) -> Value:
 def div_mode(c: Context, a: Any, b: Any, *, rounding_mode: str | None = None) -> Value:
     if rounding_mode is None:
         return div(c, a, b)
+    check_divisor(c, a, b)
     if rounding_mode == "floor":
         return arithmetic(c, c.b.floor_divide, a, b, wide=True)
     if c.out.dtype.is_integer:
@@ -290,6 +305,8 @@ def shift_right(c: Context, a: Any, b: Any) -> Value:
 
 @lowers("complex.default")
 def complex_(c: Context, re: Value, im: Value) -> Value:
+    if re.dtype is not im.dtype:
+        raise c.unsupported(f"parts of {re.dtype} and {im.dtype}; torch takes one type")
     return c.b.complex(*c.spread(re, im, dtype=c.out.dtype.real))
 
 

@@ -5,6 +5,7 @@ The numbers are not torch's own: torch draws from a Mersenne twister on the CPU.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from neuron_ir.core import Value
@@ -107,6 +108,8 @@ def randn(c: Context, *_args: Any, **options: Any) -> Value:
 
 @lowers("uniform.default")
 def uniform_(c: Context, _x: Value, low: float = 0.0, high: float = 1.0, **_options: Any) -> Value:
+    if low > high:
+        raise c.unsupported(f"numbers from {low} to {high}")
     return uniform(c, float(low), float(high), c.out)
 
 
@@ -149,6 +152,9 @@ def bernoulli(c: Context, x: Value, p: Any = None, **_options: Any) -> Value:
     dtype = F64 if isinstance(p, Value) and p.dtype is F64 else F32
     u = uniform(c, 0.0, 1.0, TensorType(c.out.shape, dtype))
     chance = c.scalar(p, dtype, c.out.shape)
+    if isinstance(p, Value):
+        inside = Expr(c.b, chance).compare("GE", 0.0).both(Expr(c.b, chance).compare("LE", 1.0))
+        c.require(inside.value, f"a chance in {p.type} lies outside 0 to 1")
     return c.cast(c.b.compare(u, chance, direction="LT"), c.out.dtype)
 
 
@@ -171,7 +177,14 @@ def multinomial(c: Context, weights: Value, count: Any, replacement: bool = Fals
 
     Without replacement: the places of the largest ``weight / e`` for exponential e (Efraimidis and Spirakis 2006).
     """
+    if not weights.dtype.is_float or not isinstance(count, int) or count < 1:
+        raise c.unsupported(f"{count} draws by weights of {weights.dtype}")
     w, axis = Expr(c.b, c.cast(weights, F64)), len(weights.shape) - 1
+    places = w.shape[axis]
+    if isinstance(places, int) and places > 1 << 24:
+        raise c.unsupported(f"draws from {places} places, more than torch takes")
+    c.require(w.compare("GE", 0.0).both(w.compare("LT", math.inf)).value, f"a weight in {weights.type} is negative or not finite")
+    c.require(w.sum((axis,), False).compare("GT", 0.0).value, f"weights in {weights.type} have no sum above 0")
     if not replacement:
         u = Expr(c.b, uniform(c, 0.0, 1.0, TensorType(w.shape, F64)))
         keys = w / (-((1.0 - u).log())).maximum(2.0**-60)

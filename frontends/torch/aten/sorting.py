@@ -135,6 +135,8 @@ def searchsorted(
 
 @lowers("bucketize.Tensor", "bucketize.Scalar")
 def bucketize(c: Context, values: Any, edges: Value, *, out_int32: bool = False, right: bool = False) -> Value:
+    if len(edges.shape) != 1:
+        raise c.unsupported(f"edges of type {edges.type}; torch takes a vector")
     return _places(c, edges, values, right)
 
 

@@ -247,7 +247,9 @@ REFUSED = {
     "writes to one place twice (BC-031)": (
         lambda x, v: torch.as_strided_scatter(x, v, (3, 2), (1, 1)), (torch.zeros(4), torch.ones(3, 2)), "order of the writes",
     ),
-    "an operation without a rule": (lambda x: torch.ops.aten.geqrf(x), (torch.ones(2, 2),), "aten.geqrf.default"),
+    "an operation without a rule": (
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), (torch.ones(2, 2),), "aten.quantize_per_tensor.default",
+    ),
 }  # fmt: skip
 
 
