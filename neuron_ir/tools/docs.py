@@ -158,7 +158,10 @@ def passes_page() -> str:
     lines = [_HEADER.format(source="the classes in passes"), "# Passes\n"]
     lines += ["`neuron-opt --pass 'NAME{option=value}'`. An exact pass keeps every bit of every result.\n"]
     lines += ["## Named pipelines\n", "| name | passes |\n| --- | --- |"]
-    lines += [f"| -{name} | {f'`{text}`' if text else 'none'} |" for name, text in named_pipelines().items()]
+    lines += [
+        f"| {'-' if name.startswith('O') else '--pipeline '}{name} | {f'`{text}`' if text else 'none'} |"
+        for name, text in named_pipelines().items()
+    ]
     for name in pass_names():
         cls = find_pass(name)
         if not cls.__module__.startswith("neuron_ir."):  # a pass of another package is not described here

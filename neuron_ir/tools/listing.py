@@ -24,7 +24,9 @@ def list_passes() -> str:
             choices = f" ({', '.join(map(str, o.choices))})" if o.choices else ""
             lines.append(f"      {o.name}={default}  {kind_name(o.kind)}: {o.help}{choices}")
     lines.append("")
-    lines += [f"-{name}: {text or '(nothing)'}" for name, text in named_pipelines().items()]
+    lines += [
+        f"{'-' if name.startswith('O') else '--pipeline '}{name}: {text or '(nothing)'}" for name, text in named_pipelines().items()
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -52,6 +52,7 @@ def _pass_arguments(group: argparse._ArgumentGroup) -> None:
     pipelines = {"action": "append", "dest": "pipelines", "default": []}
     group.add_argument("--pass", metavar="NAME{OPTIONS}", help="run one pass; may be given again", **pipelines)  # type: ignore[arg-type]
     group.add_argument("--pass-pipeline", metavar="TEXT", help='for example "module(func(cse,dce),fuse{max-ops=16})"', **pipelines)  # type: ignore[arg-type]
+    group.add_argument("--pipeline", metavar="NAME", help="run a named pipeline, such as trn2", **pipelines)  # type: ignore[arg-type]
     for level in range(4):
         help = f"run the named pipeline O{level}"
         group.add_argument(f"-O{level}", action="append_const", const=f"O{level}", dest="pipelines", help=help)
@@ -92,6 +93,10 @@ def _print_arguments(group: argparse._ArgumentGroup) -> None:
         "--cost-report", nargs="?", const="text", choices=("text", "json"),
         help="print what each kernel costs on the target to standard output; the IR then goes to the file of -o alone",
     )  # fmt: skip
+    group.add_argument(
+        "--memory-report", nargs="?", const="text", choices=("text", "json"),
+        help="print what lives in HBM when, what is reused and what may be given away, in place of the IR",
+    )  # fmt: skip
     group.add_argument("--roofline", metavar="FILE", help="write a picture of flops per byte and speed of each kernel, as SVG")
     group.add_argument("--target", metavar="NAME", help="trn1, trn2 or trn3: the hardware whose limits passes and reports take")
 
@@ -110,7 +115,7 @@ def _attach_rtol(argv: Sequence[str]) -> list[str]:
     return [a if a not in _ALONE else f"{a}={_ALONE[a]}" for a in argv]
 
 
-_ALONE = {"--verify-numerics": "-1", "--timing": "text", "--cost-report": "text"}
+_ALONE = {"--verify-numerics": "-1", "--timing": "text", "--cost-report": "text", "--memory-report": "text"}
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -282,7 +287,12 @@ def _verify_diagnostics(parts: Sequence[str], name: str, passes: Sequence[Pass],
 
 
 def _report(modules: Sequence[Module], options: argparse.Namespace) -> None:
-    """Print and draw the costs that the flags ask for, of each module's entry function."""
+    """Print and draw the reports that the flags ask for, of each module's entry function."""
+    if options.memory_report:
+        from neuron_ir.memory_plan import memory_json, memory_table
+
+        for module in modules:
+            print(memory_json(module.main) if options.memory_report == "json" else memory_table(module.main), end="")
     if not (options.cost_report or options.roofline):
         return
     from neuron_ir.kernel_cost import kernel_costs, report_json, report_table, sized
@@ -311,7 +321,7 @@ def _write(modules: Sequence[Module], options: argparse.Namespace) -> None:
 
         save(modules[0], options.output, locations)
         return
-    if options.output == "-" and options.cost_report:
+    if options.output == "-" and (options.cost_report or options.memory_report):
         return
     text = f"{SPLIT}\n".join(emit(m, options.emit, locations) for m in modules)
     if options.output == "-":
