@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import fail, nearest
 
-__all__ = ["Backend", "Program", "TARGETS", "compile", "host", "reference_values"]
+__all__ = ["Backend", "Program", "TARGETS", "compile", "open_host", "reference_values"]
 
 TARGETS = {"reference": "neuron_ir.backends.jax_cpu"}
 
@@ -31,7 +31,7 @@ class Backend(Protocol):
 
     def compile_module(self, module: Module, **options: Any) -> Program: ...
 
-    def host(self, num_devices: int) -> Any: ...
+    def open_host(self, num_devices: int) -> Any: ...
 
 
 def backend(target: str) -> Backend:
@@ -60,9 +60,9 @@ def compile(module: Module, target: str = "reference", **options: Any) -> Progra
     return backend(target).compile_module(module, **options)
 
 
-def host(target: str, num_devices: int) -> Any:
+def open_host(target: str, num_devices: int) -> Any:
     """Devices, memory and programs of a target for a runtime that hands over buffers itself, such as JAX's."""
-    return backend(target).host(num_devices)
+    return backend(target).open_host(num_devices)
 
 
 def reference_values(reference: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,13 @@ if TYPE_CHECKING:
     from neuron_ir.backends.jax_cpu.host import Host
     from neuron_ir.backends.jax_cpu.program import CompiledProgram
 
-__all__ = ["bisect", "compile_module", "host"]
+__all__ = ["bisect", "compile_module", "open_host"]
 
 OPTIONS = {
+    "buckets": (
+        'Sizes to which a symbolic size is padded, {"B": (8, 32)}, so that few programs serve many sizes; refused where padding '
+        "could change a value. A size beyond the largest bucket is compiled for itself."
+    ),
     "guards": "Keep XLA from changing numbers (default True); see specs/numerics.md.",
     "subnormals": 'Floats below the smallest normal number count as 0 ("flush", the default) or as themselves ("exact", slower).',
     "verify": "Verify the module before it is compiled (default True).",
@@ -36,7 +40,7 @@ def compile_module(module: Module, **options: Any) -> CompiledProgram:
     return CompiledProgram(module, options)
 
 
-def host(num_devices: int) -> Host:
+def open_host(num_devices: int) -> Host:
     """Devices of the reference accelerator for a runtime that hands over buffers itself."""
     from neuron_ir.backends.jax_cpu.host import Host
 

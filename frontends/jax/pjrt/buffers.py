@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,7 @@ from neuron_ir.dtypes import DType, dtype, dtype_of_numpy
 from neuron_ir.frontends.jax.pjrt.abi import enum, struct
 from neuron_ir.frontends.jax.pjrt.cells import Cell, array_of
 
-__all__ = ["TOKEN", "Buffer", "buffer_type", "element_type", "host_array", "token"]
+__all__ = ["TOKEN", "Buffer", "Template", "buffer_type", "element_type", "host_array", "token"]
 
 _NAMES = {
     "PRED": "bool", "F8E4M3B11FNUZ": "f8e4m3b11fnuz", "F8E8M0FNU": "f8e8m0", "F4E2M1FN": "f4e2m1", "C64": "c64", "C128": "c128",
@@ -47,13 +48,17 @@ class Buffer(Cell):
 
     __slots__ = ("device",)
 
-    def __init__(self, array: Any, device: Any):
-        template = _template(array.shape, array.dtype, device)
-        self.kept = [template]
+    def __init__(self, array: Any, template: Template):
+        self.kept = template.kept
         self.owner = array
-        self.device = device
-        self.cell = type(template.cell).from_buffer_copy(template.cell)
+        self.device = template.device
+        self.cell = template.form.from_buffer_copy(template.cell)
         self.address = ctypes.addressof(self.cell)
+
+    @classmethod
+    def of(cls, array: Any, device: Any) -> Buffer:
+        """A buffer of an array of the host."""
+        return cls(array, Template.of(array.shape, array.dtype, device))
 
     def delete(self) -> None:
         """Give the memory back; the handle stays."""
@@ -67,26 +72,32 @@ class Buffer(Cell):
         return self.owner
 
 
-@cache
-def _template(shape: tuple[int, ...], np_dtype: Any, device: Any) -> Cell:
+class Template(Cell):
     """What all buffers of a shape and element type on a device have in common."""
-    element = dtype_of_numpy(np_dtype)
-    size = element.nbytes
-    for d in shape:
-        size *= d
-    cell = Cell(
-        "Buffer", type=buffer_type(element), on_device_size_in_bytes=size, device=device.address, memory=device.memory.address
-    )
-    cell.cell.dims = cell.cell.unpadded_dims = array_of(list(shape), cell.kept)
-    cell.cell.num_dims = len(shape)
-    cell.cell.event = device.ready.address
-    layout = struct("PJRT_Buffer_MemoryLayout")(type=enum("PJRT_Buffer_MemoryLayout_Type")["Tiled"])
-    layout.struct_size = ctypes.sizeof(layout)
-    layout.tiled.struct_size = ctypes.sizeof(layout.tiled)
-    layout.tiled.minor_to_major = array_of(list(reversed(range(len(shape)))), cell.kept)
-    layout.tiled.minor_to_major_size = len(shape)
-    cell.cell.layout = layout
-    return cell
+
+    __slots__ = ("device", "form")
+
+    def __init__(self, shape: tuple[int, ...], np_dtype: Any, device: Any):
+        element = dtype_of_numpy(np_dtype)
+        size = element.nbytes * math.prod(shape)
+        super().__init__(
+            "Buffer", type=buffer_type(element), on_device_size_in_bytes=size, device=device.address, memory=device.memory.address,
+            event=device.ready.address, num_dims=len(shape),
+        )  # fmt: skip
+        self.device, self.form, cell = device, type(self.cell), self.cell
+        cell.dims = cell.unpadded_dims = array_of(list(shape), self.kept)
+        layout = struct("PJRT_Buffer_MemoryLayout")(type=enum("PJRT_Buffer_MemoryLayout_Type")["Tiled"])
+        layout.struct_size = ctypes.sizeof(layout)
+        layout.tiled.struct_size = ctypes.sizeof(layout.tiled)
+        layout.tiled.minor_to_major = array_of(list(reversed(range(len(shape)))), self.kept)
+        layout.tiled.minor_to_major_size = len(shape)
+        cell.layout = layout
+
+    @classmethod
+    @cache
+    def of(cls, shape: tuple[int, ...], np_dtype: Any, device: Any) -> Template:
+        """The one template of a shape, element type and device."""
+        return cls(shape, np_dtype, device)
 
 
 TOKEN: tuple[int, tuple[int, ...]] = (enum("PJRT_Buffer_Type")["TOKEN"], ())  # the element type and shape of a token
@@ -96,7 +107,7 @@ def token(device: Any) -> Buffer:
     """A token, which orders effects for JAX; here every program ends before the next begins, so it holds nothing."""
     import numpy
 
-    buffer = Buffer(numpy.zeros((), bool), device)
+    buffer = Buffer.of(numpy.zeros((), bool), device)
     buffer.cell.type = TOKEN[0]
     return buffer
 
@@ -109,10 +120,7 @@ def host_array(address: int, element: DType, shape: tuple[int, ...], strides: tu
     if 0 in shape:
         return numpy.empty(shape, wanted)
     if strides is None:
-        count = 1
-        for d in shape:
-            count *= d
-        raw = (ctypes.c_char * (count * wanted.itemsize)).from_address(address)
+        raw = (ctypes.c_char * (math.prod(shape) * wanted.itemsize)).from_address(address)
         return numpy.frombuffer(raw, wanted).reshape(shape)
     low = sum(s * (d - 1) for s, d in zip(strides, shape, strict=True) if s < 0)
     high = sum(s * (d - 1) for s, d in zip(strides, shape, strict=True) if s > 0) + wanted.itemsize

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from neuron_ir import __version__
-from neuron_ir.backends.base import host
+from neuron_ir.backends.base import open_host
 from neuron_ir.diagnostics import fail
 from neuron_ir.frontends.jax.pjrt.buffers import Buffer
 from neuron_ir.frontends.jax.pjrt.cells import Cell
@@ -46,7 +46,7 @@ class Client(Cell):
     __slots__ = ("by_address", "devices", "held", "host", "live")
 
     def __init__(self, num_devices: int):
-        self.host = host("reference", num_devices)
+        self.host = open_host("reference", num_devices)
         ready = Cell("Event", is_static=True, is_ready=True)
         self.devices = [Device(i, 0, ready) for i in range(num_devices)]
         self.by_address = {cell.address: d for d in self.devices for cell in (d, d.memory)}
@@ -68,7 +68,10 @@ class Client(Cell):
 
     def sweep(self) -> None:
         """Let go of the handles that JAX has destroyed since the last time."""
-        for address in (*self.held, *take_retired()):
+        retired = take_retired()
+        if not retired and not self.held:
+            return
+        for address in (*self.held, *retired):
             cell = self.live[address]
             if isinstance(cell, Buffer) and cell.cell.references > 0:
                 self.held.add(address)  # somebody outside still reads this memory

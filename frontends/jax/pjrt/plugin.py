@@ -100,7 +100,7 @@ def Client_BufferFromHostBuffer(args: Any) -> None:
     strides = _ints(args.byte_strides, args.num_byte_strides) if args.byte_strides and args.num_byte_strides else None
     view = host_array(args.data, element_type(args.type), shape, strides)
     device = there.device_at(args.device, args.memory)
-    args.buffer = there.add(Buffer(there.host.put(view, device.index), device))
+    args.buffer = there.add(Buffer.of(there.host.put(view, device.index), device))
     args.done_with_host_buffer = device.ready.address
 
 
@@ -111,7 +111,7 @@ def Client_CreateUninitializedBuffer(args: Any) -> None:
     there = client()
     device = there.device_at(args.device, args.memory)
     zeros = numpy.zeros(_ints(args.shape_dims, args.shape_num_dims), element_type(args.shape_element_type).numpy)
-    args.buffer = there.add(Buffer(there.host.put(zeros, device.index), device))
+    args.buffer = there.add(Buffer.of(there.host.put(zeros, device.index), device))
 
 
 @_callback
@@ -166,7 +166,7 @@ def Buffer_CopyToMemory(args: Any) -> None:
 def _copied(buffer: Buffer, place: int) -> int:
     there = client()
     device = there.by_address[place]
-    return there.add(Buffer(there.host.move(buffer.array(), device.index), device))
+    return there.add(Buffer.of(there.host.move(buffer.array(), device.index), device))
 
 
 def _buffer(address: int) -> Buffer:
@@ -247,20 +247,23 @@ def LoadedExecutable_Delete(args: Any) -> None:
 def LoadedExecutable_Execute(args: Any) -> None:
     there = client()
     there.sweep()
-    program = _program(args.executable)
-    live, count = there.live, args.num_args
-    handles = (ctypes.c_void_p * count).from_address(_pointer(args.argument_lists)) if count else ()
+    live = there.live
+    program: Any = live[args.executable]
+    arguments = [live[h] for h in program.arguments.from_address(_pointer(args.argument_lists))] if args.num_args else []
     options = struct("PJRT_ExecuteOptions").from_address(args.options)
-    kept = set(_ints(options.non_donatable_input_indices, options.num_non_donatable_input_indices))
-    results = program.run([live[h] for h in handles], kept)  # type: ignore[misc]
+    kept = _ints(options.non_donatable_input_indices, options.num_non_donatable_input_indices)
+    results = program.run(arguments, kept)
     if results:
-        (ctypes.c_void_p * len(results)).from_address(_pointer(args.output_lists))[:] = [there.add(b) for b in results]
+        program.results.from_address(_pointer(args.output_lists))[:] = [there.add(b) for b in results]
     if args.device_complete_events:
-        ctypes.c_void_p.from_address(args.device_complete_events).value = program.device.ready.address
+        _pointer_at(args.device_complete_events).value = program.device.ready.address
+
+
+_pointer_at = ctypes.c_size_t.from_address
 
 
 def _pointer(address: int) -> int:
-    return ctypes.c_size_t.from_address(address).value
+    return _pointer_at(address).value
 
 
 def _program(address: int) -> LoadedExecutable:

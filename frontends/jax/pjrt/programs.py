@@ -14,7 +14,7 @@ from neuron_ir.diagnostics import fail
 from neuron_ir.frontends.jax._compat import build_options, on_cpu
 from neuron_ir.frontends.jax.importer import import_module
 from neuron_ir.frontends.jax.parse import parse
-from neuron_ir.frontends.jax.pjrt.buffers import TOKEN, Buffer, buffer_type, token
+from neuron_ir.frontends.jax.pjrt.buffers import TOKEN, Buffer, Template, buffer_type, token
 from neuron_ir.frontends.jax.pjrt.cells import Cell, array_of, text
 from neuron_ir.frontends.jax.pjrt.devices import Client, Device
 from neuron_ir.frontends.jax.pjrt.native import native
@@ -49,13 +49,18 @@ def compile_program(client: Client, code: bytes, options: bytes) -> LoadedExecut
 class LoadedExecutable(Cell):
     """A program on a device."""
 
-    __slots__ = ("device", "donated", "fingerprint", "module", "program", "token_args", "token_results")
+    __slots__ = (
+        "arguments", "device", "donated", "fingerprint", "module", "program", "results", "templates", "token_args", "token_results"
+    )  # fmt: skip
 
     def __init__(
         self, device: Device, module: Module, program: Any, tokens: tuple[set[int], set[int]], assignment: bytes, fingerprint: str
     ):
         self.module, self.device, self.program, self.fingerprint = module, device, program, fingerprint
         self.token_args, self.token_results = tokens
+        self.arguments = ctypes.c_size_t * (len(module.main.args) + len(self.token_args))
+        self.results = ctypes.c_size_t * (len(module.main.result_types) + len(self.token_results))
+        self.templates = [Template.of(t.shape, t.dtype.numpy, device) for t in module.main.result_types]
         places = [i for i in range(len(module.main.args) + len(self.token_args)) if i not in self.token_args]
         self.donated = [i for i, attrs in zip(places, module.main.arg_attrs, strict=True) if attrs.get("donated")]
         super().__init__(
@@ -110,10 +115,12 @@ class LoadedExecutable(Cell):
             "peak_memory_in_bytes": sum(arguments) + sum(results) + temporary,
         }  # fmt: skip
 
-    def run(self, buffers: Sequence[Buffer], kept: set[int]) -> list[Buffer]:
+    def run(self, buffers: Sequence[Buffer], kept: Sequence[int]) -> list[Buffer]:
         """The results for these arguments; donated ones are deleted, except those of the indices ``kept``."""
-        given = [b.array() for i, b in enumerate(buffers) if i not in self.token_args]
-        results = [Buffer(array, self.device) for array in self.program(given)]
+        given = [b.array() for b in buffers]
+        if self.token_args:
+            given = [x for i, x in enumerate(given) if i not in self.token_args]
+        results = [Buffer(array, template) for array, template in zip(self.program(given), self.templates, strict=True)]
         for index in self.donated:
             if index not in kept:
                 buffers[index].delete()
