@@ -61,7 +61,7 @@ def behind_transpose(op: Any, rw: Rewriter) -> Replacement:
         return None  # a widening cast goes behind the transpose instead
     order = first.get("permutation")
     shape = [op.result.shape[order.index(i)] for i in range(len(order))]
-    new = _on_sources(op, rw, shape, lambda v: v.get("permutation") == order)
+    new = _on_sources(op, rw, shape, lambda v: v.name == first.name and v.get("permutation") == order)
     return None if new is None else rw.b.transpose(new, permutation=order)
 
 
@@ -73,7 +73,8 @@ def behind_broadcast(op: Any, rw: Rewriter) -> Replacement:
     dims, source = first.get("broadcast_dimensions"), first.operands[0].shape
 
     def alike(view: Op) -> bool:
-        return view.get("broadcast_dimensions") == dims and view.operands[0].shape == source
+        same = view.name == first.name and view.get("broadcast_dimensions") == dims
+        return same and view.operands[0].shape == source
 
     new = _on_sources(op, rw, source, alike)
     return None if new is None else rw.b.broadcast_in_dim(new, broadcast_dimensions=dims, out=op.result.type)
@@ -88,14 +89,13 @@ def _view_of(op: Op, name: str) -> Op | None:
 
 def _on_sources(op: Op, rw: Rewriter, shape: Any, alike: Callable[[Op], bool]) -> Value | None:
     """``op`` on what the views are made of, where all its operands are such views or one repeated number."""
-    first = next(v.op for v in op.operands if v.op is not None and v.op.name != "neuron.constant")
     operands: list[Value] = []
     for v in op.operands:
         dense = rw.dense(v)
         if dense is not None and dense.is_splat and all(isinstance(d, int) for d in shape):
             type = TensorType(shape, v.dtype)
             operands.append(rw.b.constant(value=Dense(v.dtype, tuple(shape), dense.data), out=type))
-        elif v.op is not None and v.op.name == first.name and alike(v.op):
+        elif v.op is not None and alike(v.op):
             if any(user is not op for user in v.users):
                 rw.decline("a view has other users too")
                 return None
