@@ -51,7 +51,9 @@ def _is_torch(program: Any, inputs: Any) -> bool:
         return False
     if isinstance(program, torch.nn.Module | torch.export.ExportedProgram):
         return True
-    return any(isinstance(leaf, torch.Tensor) for leaf in torch.utils._pytree.tree_leaves(inputs))
+    from neuron_ir.frontends.torch import _compat
+
+    return any(isinstance(leaf, torch.Tensor) for leaf in _compat.get("tree_leaves")(inputs))
 
 
 def _read_torch(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, journal: Journal) -> None:

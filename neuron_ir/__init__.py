@@ -23,7 +23,7 @@ _HOMES = {
     "neuron_ir.parser": ("parse",),
     "neuron_ir.weights": ("load",),
     "neuron_ir.passmanager": ("Pass", "run_passes"),
-    "neuron_ir.frontends.torch": ("from_torch",),
+    "neuron_ir.frontends.torch": ("from_torch", "register_lowering"),
     "neuron_ir.frontends.jax": ("from_jax", "from_stablehlo", "to_stablehlo"),
     "neuron_ir.frontends.explain": ("explain",),
     "neuron_ir.backends.base": ("compile",),
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from neuron_ir.frontends.jax import from_stablehlo as from_stablehlo
     from neuron_ir.frontends.jax import to_stablehlo as to_stablehlo
     from neuron_ir.frontends.torch import from_torch as from_torch
+    from neuron_ir.frontends.torch import register_lowering as register_lowering
     from neuron_ir.parser import parse as parse
     from neuron_ir.passmanager import Pass as Pass
     from neuron_ir.passmanager import run_passes as run_passes

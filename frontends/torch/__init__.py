@@ -2,7 +2,7 @@
 
 from typing import Any
 
-__all__ = ["from_torch"]
+__all__ = ["from_torch", "register_lowering"]
 
 
 def __getattr__(name: str) -> Any:
@@ -10,4 +10,8 @@ def __getattr__(name: str) -> Any:
         from neuron_ir.frontends.torch.importer import from_torch
 
         return from_torch
+    if name == "register_lowering":
+        from neuron_ir.frontends.torch.lowering import register_lowering
+
+        return register_lowering
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,12 +7,14 @@ one is missing, so that a wrong torch version fails at start-up and not in the m
 from __future__ import annotations
 
 import importlib
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 TRIED = ("2.13",)
 
 _NAMES: dict[str, tuple[str, str]] = {
+    "DispatchKey": ("torch._C", "DispatchKey"),
+    "DispatchKeySet": ("torch._C", "DispatchKeySet"),
     "CustomDecompTable": ("torch.export.decomp_utils", "CustomDecompTable"),
     "counters": ("torch._dynamo.utils", "counters"),
     "decomposition_table": ("torch._decomp", "decomposition_table"),
@@ -26,6 +28,10 @@ _NAMES: dict[str, tuple[str, str]] = {
     "aot_export_module": ("torch._functorch.aot_autograd", "aot_export_module"),
     "aot_module_simplified": ("torch._functorch.aot_autograd", "aot_module_simplified"),
     "dispatch_functionalize": ("torch._subclasses.functional_tensor", "dispatch_functionalize"),
+    "flex_attention_forward": ("torch._higher_order_ops.flex_attention", "math_attention"),
+    "flex_attention_backward": ("torch._higher_order_ops.flex_attention", "sdpa_dense_backward"),
+    "generic_associative_scan": ("torch._higher_order_ops.associative_scan", "generic_associative_scan"),
+    "get_kernel": ("torch.library", "get_kernel"),
     "get_debug_dir": ("torch._dynamo.utils", "get_debug_dir"),
     "has_kernel": ("torch._C", "_dispatch_has_kernel_for_dispatch_key"),
     "make_boxed_func": ("functorch.compile", "make_boxed_func"),
@@ -62,6 +68,14 @@ def check() -> None:
 def is_composite(op: Any) -> bool:
     """True for an OpOverload that torch itself writes in terms of other operations (CompositeImplicitAutograd)."""
     return bool(get("has_kernel")(op.name(), "CompositeImplicitAutograd"))
+
+
+def composite_kernel(op: Any) -> Any:
+    """The implementation of an OpOverload in terms of other operations, as a function; ``None`` where it has none."""
+    if not any(get("has_kernel")(op.name(), key) for key in ("CompositeExplicitAutograd", "CompositeImplicitAutograd")):
+        return None
+    keys = get("DispatchKeySet")(get("DispatchKey").CPU)
+    return partial(get("get_kernel")(op, "CPU").call_boxed, keys)
 
 
 def with_graph_module(program: Any, graph_module: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,16 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-# Regions that only switch a mode of the tracer: inlined. The value is the position of the inner graph.
+# Regions that only switch a mode of the tracer or mark a part: inlined. The value is the position of the inner graph.
 _SET_GRAD = "wrap_with_set_grad_enabled"
 _AUTOCAST = "wrap_with_autocast"
-_REGION_ARGUMENT = {_SET_GRAD: 1, _AUTOCAST: 4}
+_REGION_ARGUMENT = {_SET_GRAD: 1, _AUTOCAST: 4, "tag_activation_checkpoint": 0, "wrap": 0}
+
+# What export leaves of `torch.vmap`: calls that only torch itself can carry out, by tracing the program again.
+_VMAP_MODULE = "torch._functorch.predispatch"
+
+# Weights of a tensor class of Python's are read part by part; a second trace gives the parts as weights of their own.
+_SUBCLASS = "export.access_subclass_inner_tensor"
 
 _STRICT_OUT = frozenset({"aten.complex.out", "aten.aminmax.out"})
 
@@ -324,6 +330,8 @@ def _must_retrace(graph: torch.fx.Graph) -> bool:
     for node in graph.nodes:
         if node.op == "get_attr" or isinstance(node.target, higher_order):
             return True
+        if getattr(node.target, "__module__", "") == _VMAP_MODULE or _name(node).startswith(_SUBCLASS):
+            return True
         if isinstance(node.target, overload) and (node.target._schema.is_mutable or _writes_hidden(node)):
             return True
     return False
@@ -398,9 +406,6 @@ def _trace_node(node: torch.fx.Node, table: Mapping[Any, Callable[..., Any]]) ->
     """The graph of one operation after decomposition; its placeholders are `node.all_input_nodes`, in order."""
     import contextlib
 
-    import torch
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     inputs = node.all_input_nodes
     values = [n.meta["val"] for n in inputs]
     fake = _compat.get("FakeTensor")
@@ -413,10 +418,19 @@ def _trace_node(node: torch.fx.Node, table: Mapping[Any, Callable[..., Any]]) ->
         args, kwargs = _map_nodes((node.args, dict(node.kwargs)), env)
         return node.target(*args, **kwargs)
 
-    def trace(function: Callable[..., Any]) -> torch.fx.Graph:
-        return make_fx(function, decomposition_table=dict(table), _allow_non_fake_inputs=True)(*values).graph
+    with mode or contextlib.nullcontext():
+        return trace(call, values, table).graph
 
-    with mode or contextlib.nullcontext(), torch.no_grad():
-        graph = trace(call)
+
+def trace(function: Callable[..., Any], values: Sequence[Any], table: Mapping[Any, Callable[..., Any]]) -> torch.fx.GraphModule:
+    """The functional graph of a function of fake tensors, decomposed by `table`; its placeholders are `values`, in order."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def traced(call: Callable[..., Any]) -> torch.fx.GraphModule:
+        return make_fx(call, decomposition_table=dict(table), _allow_non_fake_inputs=True)(*values)
+
+    with torch.no_grad():
+        module = traced(function)
         # torch writes some of its composites with in-place operations on tensors of their own (quantile, for one)
-        return trace(_compat.get("dispatch_functionalize")(call)) if _must_retrace(graph) else graph
+        return traced(_compat.get("dispatch_functionalize")(function)) if _must_retrace(module.graph) else module

@@ -163,9 +163,11 @@ class GraphReader:
             if name in _CHECKS or not node.users and fake is None:
                 self.check(node, name)
                 return
-            rule = table.get(name)
+            library = name.partition(".")[0]
+            rule = table.get(name) or table.get(f"{library}.*")
             if rule is None:
-                raise context.unsupported(_without_rule(fake))
+                hint = "" if library in ("aten", "prims", name) else "; neuron_ir.register_lowering gives it one"
+                raise context.unsupported(_without_rule(fake) + hint)
             value = rule(context, *self.resolve(node.args), **self.resolve(node.kwargs))
             self.values[node] = self.finish(node, value)
         except IRError as error:
@@ -387,6 +389,9 @@ class _Importer:
         dtype = element_type(tensor)
         if tensor.numel() <= _LITERAL_ELEMENTS:
             return self.context.b.const(to_numpy(tensor), dtype)
+        stem, n = name, 1
+        while self.module.weights.get(name, tensor) is not tensor:  # inner graphs name their tensors alike
+            name, n = f"{stem}_{n}", n + 1
         self.module.weights[name] = tensor
         return self.context.b.constant(value=Resource(name), out=TensorType(tuple(tensor.shape), dtype))
 

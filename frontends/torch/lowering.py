@@ -25,23 +25,55 @@ from neuron_ir.frontends.torch.symbols import Symbols
 from neuron_ir.locations import Loc
 from neuron_ir.types import TensorType
 
-__all__ = ["Context", "RULES", "RandomState", "lowers", "rules"]
+__all__ = ["Context", "RULES", "RandomState", "lowers", "register_lowering", "rules"]
 
 RULES: dict[str, Callable[..., Any]] = {}
 
 
 def lowers(*overloads: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a rule for overloads, named without ``aten.`` where they are ATen's: ``@lowers("add.Tensor", "add.Scalar")``."""
+    """Register a rule for overloads, named without ``aten.`` where they are ATen's: ``@lowers("add.Tensor", "add.Scalar")``.
+
+    ``"library.*"`` stands for those of a library that have no rule of their own.
+    """
 
     def register(rule: Callable[..., Any]) -> Callable[..., Any]:
         for overload in overloads:
-            name = overload if overload.count(".") > 1 else f"aten.{overload}"
+            name = overload if overload.count(".") > 1 or overload.endswith(".*") else f"aten.{overload}"
             if name in RULES:
                 raise ValueError(f"{name} has two rules")
             RULES[name] = rule
         return rule
 
     return register
+
+
+def register_lowering(operation: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give an operation of your own, which torch knows from ``torch.library``, a meaning: a decorator of a rule.
+
+    ``operation`` is the operation itself or its name, ``"library::name"`` or ``"library.name.overload"``. The rule is called as
+    ``rule(c, *args, **kwargs)`` with every tensor as a :class:`~neuron_ir.core.Value`; ``c.b`` builds ops, ``c.out`` is the type
+    that torch computed for the (first) result, ``raise c.unsupported(reason)`` refuses a form. It gives the result, or a tuple of
+    results; an operation that writes to arguments gives their new values after its results, in the order of the arguments.
+    """
+    name = _overload_name(operation)
+
+    def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+        if name in rules():
+            raise fail("op", f"{name} has a lowering already")
+        RULES[name] = rule
+        return rule
+
+    return register
+
+
+def _overload_name(operation: Any) -> str:
+    """``library.name.overload`` of an operation, or of what names one."""
+    text = str(getattr(operation, "_opoverload", operation)).replace("::", ".")
+    if text.count(".") == 1:
+        text += ".default"
+    if text.count(".") != 2 or not all(part.isidentifier() for part in text.split(".")):
+        raise fail("op", f"{operation!r} names no operation of torch; a name is written library::name or library.name.overload")
+    return text
 
 
 @cache

@@ -13,9 +13,10 @@ from neuron_ir.types import TensorType
     "to.dtype", "to.device", "to.other", "to.dtype_layout", "_to_copy.default", "type_as.default",
     "to.prim_Device", "to.prim_dtype", "prims.convert_element_type.default",
 )  # fmt: skip
-def to(c: Context, x: Value, *_args: Any, **options: Any) -> Value:
+def to(c: Context, x: Any, *_args: Any, **options: Any) -> Value:
+    """``x`` in another element type; `torch.vmap` leaves conversions of Python numbers too."""
     check_layout(c, options.get("layout"))
-    return c.cast(x, c.out.dtype)
+    return c.cast(x, c.out.dtype) if isinstance(x, Value) else c.scalar(x, c.out.dtype, c.out.shape)
 
 
 def check_layout(c: Context, layout: Any) -> None:

@@ -1,4 +1,7 @@
-"""Control flow: torch's higher-order operations, whose inner graphs become regions."""
+"""Control flow: torch's higher-order operations, whose inner graphs become regions.
+
+A region that draws random numbers takes the state of the program's random numbers as one more value that it carries.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,32 @@ from typing import Any
 
 from neuron_ir.builder import Builder
 from neuron_ir.core import Value
-from neuron_ir.frontends.torch.lowering import RULES, Context, rules
+from neuron_ir.diagnostics import IRError
+from neuron_ir.frontends.torch.lowering import RULES, Context, RandomState, rules
 
 
-def higher_order(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a rule for a higher-order operation, which has no overloads."""
+def higher_order(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a rule for higher-order operations, which have no overloads."""
 
     def register(rule: Callable[..., Any]) -> Callable[..., Any]:
-        RULES[name] = rule
+        for name in names:
+            RULES[name] = rule
         return rule
 
     return register
 
 
-def read(c: Context, graph: Any, b: Builder, args: Sequence[Any]) -> list[Any]:
-    """Emit an inner graph with ``b``, its placeholders bound to ``args``; its results."""
-    inner = Context(b, c.symbols)
+# --- inner graphs -----------------------------------------------------------------------------------------------------
+
+
+def emit(c: Context, graph: Any, b: Builder, args: Sequence[Any], random: RandomState | None) -> Any:
+    """Emit an inner graph with ``b``, its placeholders bound to ``args``; its result, a nest of what its output node names."""
+    inner = Context(b, c.symbols, random)
     inner.journal = c.journal
     b.loc = c.loc
     reader = type(c.reader)(graph, inner, c.reader.origins, c.reader.literals, c.reader.retraced)
     table, given = rules(), iter(args)
-    results: list[Any] = []
+    result: Any = None
     for node in graph.graph.nodes:
         if node.op == "placeholder":
             reader.values[node] = next(given)
@@ -35,53 +43,112 @@ def read(c: Context, graph: Any, b: Builder, args: Sequence[Any]) -> list[Any]:
             reader.call(node, table)
         elif node.op == "get_attr":
             reader.attribute(node)
-        elif node.op == "output":
-            items = node.args[0] if isinstance(node.args[0], tuple | list) else (node.args[0],)
-            results = [reader.resolve(item) for item in items]
+        elif node.op == "output" and not reader.errors:
+            result = reader.resolve(node.args[0])
     c.reader.errors.extend(reader.errors)
     c.reader.cause = c.reader.cause or reader.cause
+    if reader.errors:
+        raise IRError([])
+    return result
+
+
+def inline(c: Context, graph: Any, args: Sequence[Any]) -> Any:
+    """The result of an inner graph whose operations become the program's own."""
+    return emit(c, graph, c.b, args, c.random)
+
+
+def region(c: Context, graph: Any, b: Builder, args: Sequence[Any], state: Sequence[Value]) -> list[Value]:
+    """The body of a region: its results, and the state of the random numbers where ``state`` holds the one to begin with."""
+    random = None
+    if state:
+        random = RandomState(lambda: state[0])
+        random.present = state[0]
+    result = emit(c, graph, b, args, random)
+    results = list(result) if isinstance(result, tuple | list) else [result]
     if not all(isinstance(v, Value) for v in results):
         raise c.unsupported("a result of an inner graph that is no tensor")
+    return results if random is None else [*results, random.value()]
+
+
+def draws(graph: Any) -> bool:
+    """Whether an inner graph, or one inside of it, draws random numbers."""
+    import torch
+
+    return any(
+        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        for module in graph.modules()
+        if isinstance(module, torch.fx.GraphModule)
+        for node in module.graph.nodes
+    )
+
+
+def random_of(c: Context, *graphs: Any) -> list[Value]:
+    """The state of the random numbers as the one more value of a region with these graphs; none where they draw none."""
+    return [c.random_state()] if any(draws(g) for g in graphs) else []
+
+
+def settled(c: Context, made: Any, state: Sequence[Value]) -> tuple[Value, ...]:
+    """An op's results as the tuple that ``getitem`` reads; its last one, the state of the random numbers, becomes the program's."""
+    results = made if isinstance(made, tuple) else (made,)
+    if state:
+        c.advance(results[-1])
+        results = results[:-1]
     return results
+
+
+# --- control flow -----------------------------------------------------------------------------------------------------
 
 
 @higher_order("cond")
 def cond(c: Context, pred: Any, true_graph: Any, false_graph: Any, operands: Sequence[Any] = ()) -> Any:
+    if isinstance(pred, bool):
+        return inline(c, true_graph if pred else false_graph, operands)
     if not isinstance(pred, Value):
         raise c.unsupported("a condition that is no tensor")
+    state = random_of(c, true_graph, false_graph)
     branches = {
-        name: (lambda b, graph=graph: read(c, graph, b, operands))
+        name: (lambda b, graph=graph: region(c, graph, b, operands, state))
         for name, graph in (("true_branch", true_graph), ("false_branch", false_graph))
     }
-    return results_of(c.b.if_(c.reshape(pred, ()), **branches))
+    return settled(c, c.b.if_(c.reshape(pred, ()), **branches), state)
 
 
 @higher_order("while_loop")
 def while_loop(c: Context, cond_graph: Any, body_graph: Any, carried: Sequence[Any], extra: Sequence[Any] = ()) -> Any:
     if not all(isinstance(v, Value) for v in carried):
         raise c.unsupported("a carried value that is no tensor")
+    if draws(cond_graph):
+        raise c.unsupported("random numbers in the condition of a loop")
+    state = random_of(c, body_graph)
+    count = len(carried)
 
     def condition(b: Builder, *values: Value) -> Value:
-        (holds,) = read(c, cond_graph, b, [*values, *extra])
+        (holds,) = region(c, cond_graph, b, [*values[:count], *extra], ())
         return Context(b, c.symbols).reshape(holds, ())
 
-    return results_of(c.b.while_(*carried, cond=condition, body=lambda b, *values: read(c, body_graph, b, [*values, *extra])))
+    def body(b: Builder, *values: Value) -> list[Value]:
+        return region(c, body_graph, b, [*values[:count], *extra], values[count:])
+
+    return settled(c, c.b.while_(*carried, *state, cond=condition, body=body), state)
 
 
 @higher_order("scan")
 def scan(c: Context, graph: Any, inits: Sequence[Value], stacked: Sequence[Value], extra: Sequence[Any] = ()) -> Any:
-    def body(b: Builder, *values: Value) -> list[Any]:
-        return read(c, graph, b, [*values, *extra])
+    count, state = len(inits), random_of(c, graph)
+    carry = count + len(state)
 
-    return results_of(c.b.scan(*inits, *stacked, num_carry=len(inits), length=_length(c, stacked), body=body))
+    def body(b: Builder, *values: Value) -> list[Value]:
+        results = region(c, graph, b, [*values[:count], *values[carry:], *extra], values[count:carry])
+        return [*results[:count], *results[len(results) - len(state) :], *results[count : len(results) - len(state)]]
+
+    made = c.b.scan(*inits, *state, *stacked, num_carry=carry, length=_length(c, stacked), body=body)
+    results = made if isinstance(made, tuple) else (made,)
+    return settled(c, (*results[:count], *results[carry:], *results[count:carry]), state)
 
 
 @higher_order("map_impl")
 def map_(c: Context, graph: Any, stacked: Sequence[Value], extra: Sequence[Any] = ()) -> Any:
-    def body(b: Builder, *values: Value) -> list[Any]:
-        return read(c, graph, b, [*values, *extra])
-
-    return results_of(c.b.scan(*stacked, num_carry=0, length=_length(c, stacked), body=body))
+    return scan(c, graph, (), stacked, extra)
 
 
 def _length(c: Context, stacked: Sequence[Value]) -> int:
@@ -91,6 +158,33 @@ def _length(c: Context, stacked: Sequence[Value]) -> int:
     return length
 
 
-def results_of(made: Any) -> tuple[Value, ...]:
-    """An op's results as the tuple that ``getitem`` reads."""
-    return made if isinstance(made, tuple) else (made,)
+# --- regions that only mark a part of the program ---------------------------------------------------------------------
+
+
+@higher_order("invoke_subgraph")
+def invoke_subgraph(c: Context, graph: Any, _name: Any, *operands: Any) -> Any:
+    return inline(c, graph, operands)
+
+
+@higher_order(
+    "tag_activation_checkpoint", "wrap_activation_checkpoint", "wrap", "local_map_hop", "invoke_quant_packed", "invoke_quant",
+)  # fmt: skip
+def marked(c: Context, graph: Any, *operands: Any, **_options: Any) -> Any:
+    return inline(c, graph, operands)
+
+
+@higher_order("strict_mode", "run_const_graph")
+def marked_list(c: Context, graph: Any, operands: Sequence[Any]) -> Any:
+    return inline(c, graph, operands)
+
+
+@higher_order("hints_wrapper")
+def hints_wrapper(c: Context, graph: Any, operands: Sequence[Any], named: Any = None, hints: Any = None) -> Any:
+    if named:
+        raise c.unsupported("keyword arguments of a region")
+    return inline(c, graph, operands)
+
+
+@higher_order("wrap_with_set_grad_enabled")
+def wrap_with_set_grad_enabled(c: Context, _enabled: bool, graph: Any, *operands: Any) -> Any:
+    return inline(c, graph, operands)
