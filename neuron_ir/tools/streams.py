@@ -29,7 +29,7 @@ def exit_code(run: Callable[[], int]) -> int:
         sys.stdout.reconfigure(encoding="utf-8")
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            warnings.showwarning = _show_warning  # type: ignore[assignment]  # as Python's own documentation has it
             code = run()
         sys.stdout.flush()
         return code
