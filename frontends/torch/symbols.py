@@ -37,6 +37,7 @@ class Symbols:
         self.used: dict[str, Range] = {}
         self.data: dict[str, str] = {}  # torch's symbol of a size of the data -> its name in the text
         self.open: set[str] = set()  # names of such sizes that no operation has given yet
+        self._waived: set[tuple[str, int]] = set()  # upper bounds that torch asserts by mistake
         self._owners: dict[str, str] = {}
         self._dtypes: dict[Any, DType] = {}
 
@@ -127,6 +128,12 @@ class Symbols:
         """The range of every symbol but those that nothing gives."""
         return {name: bounds for name, bounds in sorted(self.used.items()) if name not in self.open}
 
+    def widen(self, size: DimLike, mistaken: DimLike, most: DimLike) -> None:
+        """Let a size of the data be up to ``most`` where torch believes, and asserts, that it is up to ``mistaken``."""
+        if isinstance(size, Dim) and size.text in self.open and isinstance(mistaken, int) and self.used[size.text][1] == mistaken:
+            self.used[size.text] = (self.used[size.text][0], most if isinstance(most, int) else None)
+            self._waived.add((size.text, mistaken))
+
     def implies(self, relation: Any) -> bool:
         """Whether the ranges of symbols say that a sympy relation of one symbol and a number holds."""
         head, sides = type(relation).__name__, relation.args
@@ -140,6 +147,8 @@ class Symbols:
             return self.used[above.text][0] >= below + strict
         if isinstance(above, int) and isinstance(below, Dim) and below.is_symbol:
             high = self.used[below.text][1]
+            if not strict and (below.text, above) in self._waived:
+                return True
             return high is not None and high <= above - strict
         return False
 

@@ -55,6 +55,8 @@ def nonzero_columns(c: Context, x: Value) -> tuple[Value, ...]:
 def masked_select(c: Context, x: Value, mask: Value) -> Value:
     shape = broadcast_dims(x.shape, mask.shape)
     assert shape is not None  # torch has checked it
+    if shape != x.shape:  # torch takes the elements of x for the most that there can be, before the mask spreads them
+        c.symbols.widen(c.out.shape[0], size_of(x.shape), size_of(shape))
     x, mask = flat(c, c.broadcast(x, shape)), flat(c, c.broadcast(c.cast(mask, BOOL), shape))
     return c.b.take(x, places(c, mask, c.out.shape[0]), axis=0)
 
