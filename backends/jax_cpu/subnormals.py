@@ -230,12 +230,9 @@ def check_exact() -> None:
         a, b = widen(x, flat), widen(y, flat)
         return narrow(a * b, flat), narrow(a + b, flat), a == b
 
-    x = numpy.array([0x1E3CE508, 1, 0x80000001, 0x007FFFFF], numpy.uint32).view(
-        numpy.float32
-    )  # 1e-20, the two least, the largest subnormal
-    y = numpy.array([0x1E3CE508, 0x3F800000, 0x00000001, 0x00000001], numpy.uint32).view(
-        numpy.float32
-    )  # 1e-20, 1, the least, the least
+    # 1e-20, the two least and the largest subnormal number; 1e-20, 1, and twice the least.
+    x = numpy.array([0x1E3CE508, 1, 0x80000001, 0x007FFFFF], numpy.uint32).view(numpy.float32)
+    y = numpy.array([0x1E3CE508, 0x3F800000, 0x00000001, 0x00000001], numpy.uint32).view(numpy.float32)
     right = [0x000116C2, 1, 0x80000000, 0], [0x1EBCE508, 0x3F800000, 0, 0x00800000], [1, 0, 0, 0]
     with jax.enable_x64(True):
         results = jax.jit(protect(trial)).lower(x, y).compile(compiler_options=dict(COMPILER_OPTIONS))(x, y)
