@@ -11,6 +11,7 @@ from typing import Any
 
 from neuron_ir.backends.jax_cpu._compat import check
 from neuron_ir.backends.jax_cpu.arrays import host_view, kind_of, resident, settle, user_array, write_back
+from neuron_ir.backends.jax_cpu.buckets import PaddedExecutable, bucketed, read_buckets
 from neuron_ir.backends.jax_cpu.executable import Executable, executable_for, resource_names
 from neuron_ir.backends.jax_cpu.signature import Signature
 from neuron_ir.backends.jax_cpu.stages import StagedExecutable
@@ -39,7 +40,8 @@ class CompiledProgram:
         self.module = module
         self.options = options
         self.signature = Signature.of(module.main)
-        self._executables: dict[tuple[Any, ...], Executable | StagedExecutable] = {}
+        self._buckets = read_buckets(module.main, options.get("buckets", {}))
+        self._executables: dict[tuple[Any, ...], Executable | StagedExecutable | PaddedExecutable] = {}
         self._lock = threading.Lock()
         with x64():
             self._state = [resident(self._bound(i)).copy() for i in self.signature.state]
@@ -114,26 +116,39 @@ class CompiledProgram:
             arrays.append(array)
         return arrays
 
-    def _executable(self, arrays: Sequence[Any], numbers: tuple[int, ...]) -> Executable | StagedExecutable:
+    def _executable(self, arrays: Sequence[Any], numbers: tuple[int, ...]) -> Executable | StagedExecutable | PaddedExecutable:
         """The executable for the inputs' shapes and the sizes among the inputs; built on first use."""
         key = () if not self.module.main.dims else (*(a.shape for a in arrays), numbers)
         executable = self._executables.get(key)
         if executable is None:
-            make = StagedExecutable if bindings(self.module.main) else executable_for
-            executable = self._executables[key] = make(self._sized(arrays, numbers), self.options)
+            executable = self._executables[key] = self._made(arrays, numbers)
             names = map(self.signature.name, self.signature.inputs)
             self._warn_of_subnormals("input", zip(names, arrays, strict=True))
         return executable
 
+    def _made(self, arrays: Sequence[Any], numbers: Sequence[int]) -> Executable | StagedExecutable | PaddedExecutable:
+        """A new executable, for the next buckets where there are any."""
+        main = self.module.main
+        if bindings(main):
+            return StagedExecutable(self._sized(arrays, numbers), self.options)
+        if not self._buckets:
+            return executable_for(self._sized(arrays, numbers), self.options)
+        sizes = self._sizes(arrays, numbers)
+        padded = bucketed(main, sizes, self._buckets)
+        executable = executable_for(specialise(self.module, padded), self.options)
+        return executable if padded == sizes else PaddedExecutable(executable, main, sizes, padded)
+
     def _sized(self, arrays: Sequence[Any], numbers: Sequence[int] = ()) -> Module:
         """The module of the inputs' shapes and the sizes among the inputs."""
+        return specialise(self.module, self._sizes(arrays, numbers)) if self.module.main.dims else self.module
+
+    def _sizes(self, arrays: Sequence[Any], numbers: Sequence[int]) -> dict[str, int]:
+        """The value of each symbolic size for these inputs."""
         func = self.module.main
-        if not func.dims:
-            return self.module
         shapes = [a.type.shape for a in func.args]
         for index, array in zip(self.signature.inputs, arrays, strict=True):
             shapes[index] = array.shape
-        return specialise(self.module, solve_sizes(func, shapes, numbers))
+        return solve_sizes(func, shapes, numbers)
 
     def _keep_state(self, results: Sequence[Any]) -> None:
         for result, target in self.signature.updates.items():
