@@ -151,6 +151,8 @@ def _record(outcome: Outcome, sink: Path | None) -> None:
 
 
 def _progress(done: Sequence[Outcome], total: int) -> None:
+    if not sys.stderr.isatty() and len(done) % 50 and len(done) < total:
+        return
     counts = Counter(o.outcome for o in done)
     text = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name])
     print(f"\r{len(done)}/{total}: {text}".ljust(110), end="", file=sys.stderr, flush=True)
