@@ -60,9 +60,9 @@ def _try(op: Op, name: str, patterns: Sequence[Pattern], ctx: Context) -> None:
 def _raise(p: Proposal) -> str:
     """Put the composite in the place of ``p.root``, or give the reason why not."""
     table: dict[Hashable, int] = {}
-    graph = Canonical(table, {v: i for i, v in enumerate(dict.fromkeys(p.leaves))})
     numbers = list(dict.fromkeys(p.leaves))
     try:
+        graph = Canonical(table, {v: i for i, v in enumerate(numbers)})
         for constant, number in p.alike.items():
             graph.forms[constant] = _splat_form(graph, constant, number)
         wanted = graph.key(p.root.results[0])
