@@ -18,7 +18,7 @@ from neuron_ir.builder import Builder
 from neuron_ir.core import Func, Value
 from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.dims import Dim, DimLike, symbol
-from neuron_ir.dtypes import BOOL, F32, I64, DType
+from neuron_ir.dtypes import BOOL, F32, I64, U32, DType
 from neuron_ir.explanation import Journal
 from neuron_ir.frontends.torch.promotion import promoted
 from neuron_ir.frontends.torch.symbols import Symbols
@@ -226,8 +226,16 @@ class Context:
         return self.b.cast(x, mode=mode, out=TensorType(x.shape, dtype))  # type: ignore[no-any-return]
 
     def _magnitude(self, x: Value) -> Value:
-        """``x`` as torch takes it for a power of two: without its sign, NaN from where it rounds past the largest one."""
+        """``x`` as torch takes it for a power of two: without its sign, NaN from where it rounds past the largest one.
+
+        What lies between the two smallest powers goes to the greater one; those are numbers that a processor may take for 0, so
+        that they are told by their bits.
+        """
         x = self.b.abs(self.cast(x, F32))
+        word = self.b.bitcast_convert(x, out=x.type.with_dtype(U32))
+        low, high = (self.scalar(n, U32, x.shape) for n in (0x00400000, 0x00800000))
+        between = self.b.and_(self.b.compare(word, low, direction="GT"), self.b.compare(word, high, direction="LT"))
+        x = self.b.select(between, self.scalar(2.0**-126, F32, x.shape), x)
         over = self.b.compare(x, self.scalar(1.5 * 2.0**127, F32, x.shape), direction="GE")
         return self.b.select(over, self.scalar(float("nan"), F32, x.shape), x)  # type: ignore[no-any-return]
 
