@@ -27,6 +27,7 @@ COMPOSITES = frozenset(
     aten.avg_pool1d.default aten.adaptive_avg_pool1d.default aten.adaptive_avg_pool2d.default
     aten.adaptive_avg_pool3d.default
     aten.dropout.default aten.one_hot.default aten.cross_entropy_loss.default
+    aten.multi_margin_loss.default aten.multilabel_margin_loss_forward.default
     aten.lstm.input aten.gru.input aten.rnn_tanh.input aten.rnn_relu.input
     aten.upsample_nearest1d.vec aten.upsample_nearest2d.vec aten.upsample_nearest3d.vec
     aten._upsample_nearest_exact1d.vec aten._upsample_nearest_exact2d.vec aten._upsample_nearest_exact3d.vec

@@ -14,6 +14,8 @@ from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import I64
+from neuron_ir.frontends.torch.aten.bags import MAX, bagged
+from neuron_ir.frontends.torch.aten.composites import segment_reduce
 from neuron_ir.frontends.torch.aten.indexing import flat, size_of
 from neuron_ir.frontends.torch.aten.linalg import batched
 from neuron_ir.frontends.torch.aten.pool import avg_pool, dims_of, grid_sampler, interpolated
@@ -168,3 +170,52 @@ def pdist_backward(c: Context, grad: Value, x: Value, order: float, distance: Va
     for place, part in zip(pairs, (each, -each), strict=True):
         y = c.b.index_put(y, part.value, place, dims=(0,), accumulate=True, policy="clamp")
     return y
+
+
+# --- segments, norms of weights, bags ---------------------------------------------------------------------------------
+
+
+@lowers("_segment_reduce_backward.default")
+def segment_reduce_backward(c: Context, grad: Value, _y: Value, x: Value, reduce: str, **options: Any) -> Value:
+    return gradient(c, grad, [x], lambda x: segment_reduce(c, x, reduce, **options))  # type: ignore[no-any-return]
+
+
+@lowers("_weight_norm_interface_backward.default")
+def weight_norm_backward(c: Context, grad: Value, v: Value, g: Value, norms: Value, dim: int) -> tuple[Value, Value]:
+    """Of ``w = v * g / norm`` with the norm of ``v`` over all dims but one."""
+    wide = c.accumulator(v.dtype)
+    dw, e, factor, norm = (Expr(c.b, c.cast(t, wide)) for t in (grad, v, g, norms))
+    along = (dw * e).sum([i for i in range(e.rank) if i != dim % e.rank])
+    dv = factor / norm * (dw - e * along / (norm * norm))
+    return c.cast(dv.value, v.dtype), c.cast((along / norm).value, g.dtype)
+
+
+@lowers("_embedding_bag_backward.default")
+def embedding_bag_backward(
+    c: Context, grad: Value, indices: Value, offsets: Value, _bag_of: Value, _sizes: Value, picked: Value, rows: Any,
+    scale_grad_by_freq: bool, mode: int, sparse: bool, weights: Value | None, padding_idx: int = -1,
+) -> Value:  # fmt: skip
+    """Of the table. A maximum's gradient goes to the row that was picked, an empty bag's nowhere."""
+    if sparse or scale_grad_by_freq:
+        raise c.unsupported("sparse gradients, or gradients scaled by frequency")
+    zeros = c.scalar(0, grad.dtype, (rows, grad.shape[1]))
+    if mode == MAX:
+        e = Expr(c.b, _sizes).compare("GT", 0).broadcast(grad.shape, (0,)).where(Expr(c.b, grad), 0.0)
+        return c.b.scatter_elements(zeros, picked, e.value, axis=0, mode="add")  # type: ignore[no-any-return]
+    options = {"mode": mode, "per_sample_weights": weights, "padding_idx": padding_idx, "count": grad.shape[0]}
+    return gradient(c, grad, [zeros], lambda table: bagged(c, table, indices, offsets, **options)[0])  # type: ignore[no-any-return]
+
+
+@lowers("_embedding_bag_per_sample_weights_backward.default")
+def embedding_bag_weights_backward(
+    c: Context, grad: Value, table: Value, indices: Value, offsets: Value, _bag_of: Value, mode: int, padding_idx: int = -1
+) -> Value:  # fmt: skip
+    """Of the weights, which only sums have."""
+    ones = c.scalar(1, grad.dtype, indices.shape)
+
+    def forward(weights: Value) -> Value:
+        return bagged(
+            c, table, indices, offsets, mode=mode, per_sample_weights=weights, padding_idx=padding_idx, count=grad.shape[0]
+        )[0]
+
+    return gradient(c, grad, [ones], forward)  # type: ignore[no-any-return]

@@ -105,7 +105,7 @@ def segment_reduce(
     sizes = offsets if lengths is None else lengths
     if indices is not None or sizes is None or axis_of(axis, len(x.shape)) != 0 or len(sizes.shape) != 1:
         raise c.unsupported("indices, or segments along another dim than the first")
-    count = c.out.shape[0]
+    count = sizes.shape[0] - (lengths is None)
     if lengths is not None:
         ends = c.b.cumsum(sizes, axis=0)
         starts = c.b.subtract(ends, sizes)

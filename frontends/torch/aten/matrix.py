@@ -133,8 +133,8 @@ def flash_attention_backward(
     """With p = exp(scores - lse): dv = p.T @ g, ds = p * (g @ v.T - sum(g * y)), dq = ds @ k * scale, dk = ds.T @ q * scale."""
     if dropout_p:
         raise c.unsupported(f"dropout_p = {dropout_p}; dropout inside attention has no rule")
-    if q.shape[-3] != k.shape[-3]:
-        raise c.unsupported(f"{q.shape[-3]} heads that share {k.shape[-3]} of keys")
+    heads, types = q.shape[-3], (q.type, k.type, v.type)
+    k, v = (_repeated(c, x, heads) for x in (k, v))
     b, wide, factor = c.b, lse.dtype, float(scale) if scale is not None else 1 / math.sqrt(c.sizes(q)[-1])
     grad, q_, k_, v_, y = (c.cast(t, wide) for t in (grad, q, k, v, y))
     scores = b.matmul(q_, k_, transpose_b=True)
@@ -153,7 +153,17 @@ def flash_attention_backward(
     ds = b.multiply(p, b.subtract(dp, c.broadcast(delta, dp.shape)))
     ds = b.multiply(ds, c.scalar(factor, wide, ds.shape))
     dq, dk = b.matmul(ds, k_), b.matmul(ds, q_, transpose_a=True)
-    return c.cast(dq, q.dtype), c.cast(dk, k.dtype), c.cast(dv, v.dtype)
+    dk, dv = (_shared(c, d, t.shape[-3]) for d, t in zip((dk, dv), types[1:], strict=True))
+    return tuple(c.cast(d, t.dtype) for d, t in zip((dq, dk, dv), types, strict=True))  # type: ignore[return-value]
+
+
+def _shared(c: Context, grad: Value, heads: Any) -> Value:
+    """Gradients of repeated heads summed over the copies of each."""
+    *batch, many, length, width = grad.shape
+    if many == heads:
+        return grad
+    grouped = c.reshape(grad, (*batch, heads, many // heads, length, width))
+    return c.b.reduce_sum(grouped, axes=(len(batch) + 1,))  # type: ignore[no-any-return]
 
 
 def _width(c: Context, q: Value) -> int:
