@@ -1,8 +1,8 @@
 """Quantised types (``!quant.uniform<i8:f32, 0.5:3>``): a value is its integers; what they stand for is spelled out op by op.
 
-Arguments, results and constants of a quantised type have the storage type. Ops that only move elements move the integers. All
-others are what the specification says of them: operands dequantised, the op in floats, the result quantised. Matrix products and
-convolutions are summed in f64, which holds every sum of products of 16-bit integers.
+Arguments, results and constants of a quantised type have the storage type. Ops that only move elements move the integers, ops
+with a body hand them to it. All others are what the specification says of them: operands dequantised, the op in floats, the result
+quantised. Matrix products and convolutions are summed in f64, which holds every sum of products of 16-bit integers.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ _MOVED = frozenset(
         "collective_permute collective_broadcast set_dimension_size"
     ).split()
 )
+# Ops with a body, which takes and gives the integers.
+_FOLDED = frozenset(
+    f"stablehlo.{name}" for name in "reduce reduce_window sort scatter select_and_scatter all_reduce reduce_scatter".split()
+)
 _SUMMED = frozenset(f"stablehlo.{name}" for name in ("dot_general", "dot", "convolution", "dynamic_conv"))
 _REFUSED = frozenset(
     f"stablehlo.{name}" for name in ("bitcast_convert", "convert", "custom_call", "infeed", "outfeed", "send", "recv")
@@ -48,8 +52,12 @@ def translate(c: Translator, op: Any, function: Callable[..., Any], operands: Se
     made = [c.quantisation(v.type) for v in op.results]
     if name in _PASSED_ON or name in ("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"):
         return function(c, op, *operands)
-    if name in _REFUSED or (name not in _MOVED and len(op.regions)):
+    if name in _REFUSED or (name not in (*_MOVED, *_FOLDED) and len(op.regions)):
         raise unsupported(op, "it has no meaning on quantised values here; dequantise before it")
+    if name in _FOLDED:
+        if any(a != b for a, b in zip(given, made, strict=False)):
+            raise unsupported(op, "its results are quantised in another way than its operands")
+        return function(c, op, *operands)
     if name in _MOVED:
         kinds = {q._replace(axis=None) for q in (*given, *made) if q}
         if len(kinds) > 1:

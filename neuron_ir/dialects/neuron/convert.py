@@ -218,8 +218,9 @@ def _storage_range(storage, low, high):
 
 
 def _per_axis(j, values, axis, rank, as_type):
-    array = j.np.asarray(values, as_type)
-    return array[0] if axis is None else array.reshape([-1 if i == axis else 1 for i in range(rank)])
+    if axis is None:
+        return j.jax.dtypes.canonicalize_dtype(as_type).type(values[0])  # a literal, which the body of a reduction may hold
+    return j.np.asarray(values, as_type).reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
 @op("neuron.quantize", traits=["elementwise"], stablehlo="uniform_quantize")

@@ -181,6 +181,16 @@ def test_quantised_types_are_their_integers() -> None:
     np.testing.assert_allclose(got[6], (x * (w * 0.25)).sum(), rtol=1e-6)
 
 
+def test_the_body_of_a_reduction_takes_quantised_values() -> None:
+    text = f"""func.func @main(%x: tensor<4x{Q}>, %i: tensor<{Q}>) -> tensor<{Q}> {{
+ %0 = "stablehlo.reduce"(%x, %i) ({{ ^bb0(%a: tensor<{Q}>, %b: tensor<{Q}>):
+  %1 = stablehlo.add %a, %b : tensor<{Q}>
+  stablehlo.return %1 : tensor<{Q}> }}) {{dimensions = array<i64: 0>}} : (tensor<4x{Q}>, tensor<{Q}>) -> tensor<{Q}>
+ return %0 : tensor<{Q}> }}"""
+    x = np.int8([5, 3, -7, 20])
+    assert run(text, x, np.int8(3))[0].item() == (x.astype(int) - 3).sum() + 3
+
+
 def test_quantised_types_in_bytecode_and_portable_artefacts() -> None:
     expected, module, buffer = neuron_ir.from_stablehlo(QUANTISED).text(), parse(QUANTISED), io.BytesIO()
     module.operation.write_bytecode(buffer)
