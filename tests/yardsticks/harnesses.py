@@ -25,12 +25,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def cases(args: argparse.Namespace) -> list[str]:
-    """The harnesses' names, group by group."""
+    """The harnesses' names, group by group; sorted, as JAX makes some of them in the order of a set."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name, harness in _harnesses().items():
         groups[harness.group_name].append(name)
     chosen = []
-    for members in groups.values():
+    for members in map(sorted, groups.values()):
         n = min(args.per_group or len(members), len(members))
         chosen += [members[k * len(members) // n] for k in range(n)]
     return chosen
