@@ -12,6 +12,7 @@ from neuron_ir.core import Func, Op, Value
 from neuron_ir.datasizes import bindings, symbols_of
 from neuron_ir.diagnostics import Diagnostic, IRError
 from neuron_ir.dims import Dim
+from neuron_ir.locations import Loc
 from neuron_ir.types import TensorType
 
 __all__ = ["check_padding"]
@@ -24,7 +25,7 @@ def check_padding(func: Func, name: str) -> None:
         raise IRError(found)
 
 
-def _problems(func: Func, name: str) -> Iterator[tuple[str, object]]:
+def _problems(func: Func, name: str) -> Iterator[tuple[str, Loc]]:
     if bindings(func):
         yield "the data decide sizes of the program", func.loc
     for value in func.args:

@@ -13,6 +13,7 @@ from neuron_ir.core import Func
 from neuron_ir.diagnostics import fail, nearest
 from neuron_ir.meaning import x64
 from neuron_ir.padding import check_padding
+from neuron_ir.types import TensorType
 
 __all__ = ["PaddedExecutable", "bucketed", "read_buckets"]
 
@@ -52,8 +53,8 @@ class PaddedExecutable:
     def __init__(self, executable: Executable, func: Func, sizes: Mapping[str, int], padded: Mapping[str, int]):
         self.executable = executable
         types = [func.args[i].type for i in Signature.of(func).inputs]
-        self.shapes = [(t.specialise(sizes).shape, t.specialise(padded).shape) for t in types]
-        results = [(t.specialise(sizes).shape, t.specialise(padded).shape) for t in func.result_types]
+        self.shapes = [_sizes_of(t, sizes, padded) for t in types]
+        results = [_sizes_of(t, sizes, padded) for t in func.result_types]
         self.cuts = [None if real == full else tuple(slice(0, n) for n in real) for real, full in results]
 
     def __call__(
@@ -64,6 +65,11 @@ class PaddedExecutable:
         results = self.executable(weights, state, resources, filled)
         with x64():
             return [r if cut is None else r[cut] for r, cut in zip(results, self.cuts, strict=True)]
+
+
+def _sizes_of(type: Any, sizes: Mapping[str, int], padded: Mapping[str, int]) -> tuple[Any, Any]:
+    """The real shape of an argument or result and the padded one; no shape where it has none."""
+    return tuple(type.specialise(s).shape if isinstance(type, TensorType) else () for s in (sizes, padded))  # type: ignore[return-value]
 
 
 def _filled(array: Any, real: Sequence[int], full: Sequence[int]) -> Any:

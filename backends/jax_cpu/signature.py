@@ -151,7 +151,7 @@ class Signature:
 
     def _integer(self, name: str, value: Any) -> int:
         """A size that the caller gives."""
-        if isinstance(value, bool) or not hasattr(value, "__index__") or getattr(value, "shape", ()):
+        if isinstance(value, bool) or not hasattr(value, "__index__") or tuple(getattr(value, "shape", ())):
             raise self._refused(f"input {name!r} is a {type(value).__name__}, but an integer is needed", ":")
         number = operator.index(value)
         if not -(2**63) <= number < 2**63:

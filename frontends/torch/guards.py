@@ -135,7 +135,7 @@ class _Guard:
     def of_input(self, node: ast.expr) -> DimLike:
         """``L['x'].size()[0]``, or ``L['n']`` of an input that is a number."""
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-            source = self.inputs.get(ast.unparse(node.value.func.value))
+            source: Any = self.inputs.get(ast.unparse(node.value.func.value))
             axis = node.slice.value if isinstance(node.slice, ast.Constant) else None
             if node.value.func.attr in ("size", "shape") and hasattr(source, "shape") and isinstance(axis, int):
                 return self.symbols.dim(source.shape[axis])
