@@ -8,6 +8,7 @@ from neuron_ir.core import Module
 from neuron_ir.diagnostics import fail, nearest
 
 if TYPE_CHECKING:
+    from neuron_ir.backends.jax_cpu.bisection import bisect as bisect
     from neuron_ir.backends.jax_cpu.host import Host
     from neuron_ir.backends.jax_cpu.program import CompiledProgram
 
@@ -49,7 +50,7 @@ def open_host(num_devices: int) -> Host:
 
 def __getattr__(name: str) -> Any:
     if name == "bisect":
-        from neuron_ir.backends.jax_cpu.bisect import bisect
+        from neuron_ir.backends.jax_cpu.bisection import bisect
 
         return bisect
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

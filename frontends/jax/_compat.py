@@ -132,7 +132,7 @@ def register_platform(factory: Callable[[], Any], priority: int) -> None:
     Where the user names this platform alone, the CPU is made available behind it: JAX itself runs callbacks there.
     """
     get("register_backend_factory")(PLATFORM, factory, priority=priority, fail_quietly=True)
-    if jax.config.jax_platforms == PLATFORM:
+    if jax.config.values["jax_platforms"] == PLATFORM:
         jax.config.update("jax_platforms", f"{PLATFORM},cpu")
 
 

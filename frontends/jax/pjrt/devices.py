@@ -81,7 +81,8 @@ class Client(Cell):
 
     def device_at(self, device: int | None, memory: int | None) -> Device:
         """The device that a handle of a device or of its memory stands for; the first where neither is given."""
-        return self.by_address[device or memory] if device or memory else self.devices[0]
+        place = device or memory
+        return self.by_address[place] if place else self.devices[0]
 
 
 def wanted_devices() -> int:

@@ -21,7 +21,7 @@ from neuron_ir.frontends.jax.pjrt.native import native
 from neuron_ir.frontends.jax.pjrt.wire import fields_of, message, numbers
 from neuron_ir.frontends.jax.stablehlo.types import token_positions
 from neuron_ir.passmanager import run_passes
-from neuron_ir.types import TensorType
+from neuron_ir.types import TensorType, Type
 
 __all__ = ["LoadedExecutable", "compile_program"]
 
@@ -60,7 +60,7 @@ class LoadedExecutable(Cell):
         self.token_args, self.token_results = tokens
         self.arguments = ctypes.c_size_t * (len(module.main.args) + len(self.token_args))
         self.results = ctypes.c_size_t * (len(module.main.result_types) + len(self.token_results))
-        self.templates = [Template.of(t.shape, t.dtype.numpy, device) for t in module.main.result_types]
+        self.templates = [Template.of(t.shape, t.dtype.numpy, device) for t in _tensors(module.main.result_types)]
         places = [i for i in range(len(module.main.args) + len(self.token_args)) if i not in self.token_args]
         self.donated = [i for i, attrs in zip(places, module.main.arg_attrs, strict=True) if attrs.get("donated")]
         super().__init__(
@@ -70,7 +70,7 @@ class LoadedExecutable(Cell):
 
     def executable(self) -> Cell:
         """A handle that only tells about the program."""
-        types = iter(self.module.main.result_types)
+        types = iter(_tensors(self.module.main.result_types))
         count = len(self.module.main.result_types) + len(self.token_results)
         results = [TOKEN if i in self.token_results else _facts(next(types)) for i in range(count)]
         cell = Cell(
@@ -98,7 +98,7 @@ class LoadedExecutable(Cell):
     def cost(self) -> dict[str, float]:
         """The figures of ``compiled.cost_analysis()``, by the IR's cost model: operations of all engines, and bytes in and out."""
         cost = cost_of_func(self.module.main)
-        values = [v.type for v in self.module.main.args] + list(self.module.main.result_types)
+        values = [*(v.type for v in self.module.main.args), *_tensors(self.module.main.result_types)]
         return {
             "flops": float(cost.flops + cost.dve + cost.act + cost.gpsimd),
             "transcendentals": float(cost.act),
@@ -108,7 +108,7 @@ class LoadedExecutable(Cell):
     def memory(self) -> dict[str, int]:
         """The figures of ``compiled.memory_analysis()`` in bytes."""
         arguments = [v.type.nbytes for v in self.module.main.args]
-        results = [t.nbytes for t in self.module.main.result_types]
+        results = [t.nbytes for t in _tensors(self.module.main.result_types)]
         temporary = self.program.temporary_bytes()
         return {
             "argument_size_in_bytes": sum(arguments), "output_size_in_bytes": sum(results), "temp_size_in_bytes": temporary,
@@ -127,6 +127,11 @@ class LoadedExecutable(Cell):
         for index in sorted(self.token_results):
             results.insert(index, token(self.device))
         return results
+
+
+def _tensors(types: Sequence[Type]) -> list[TensorType]:
+    """The result types of a program's entry, which returns no token (see ``token_results``)."""
+    return [t for t in types if isinstance(t, TensorType)]
 
 
 def _facts(type: TensorType) -> tuple[int, tuple[int, ...]]:

@@ -202,7 +202,7 @@ def embedding_bag_backward(
     if mode == MAX:
         e = Expr(c.b, _sizes).compare("GT", 0).broadcast(grad.shape, (0,)).where(Expr(c.b, grad), 0.0)
         return c.b.scatter_elements(zeros, picked, e.value, axis=0, mode="add")  # type: ignore[no-any-return]
-    options = {"mode": mode, "per_sample_weights": weights, "padding_idx": padding_idx, "count": grad.shape[0]}
+    options: dict[str, Any] = {"mode": mode, "per_sample_weights": weights, "padding_idx": padding_idx, "count": grad.shape[0]}
     return gradient(c, grad, [zeros], lambda table: bagged(c, table, indices, offsets, **options)[0])  # type: ignore[no-any-return]
 
 
