@@ -22,7 +22,7 @@ from neuron_ir.frontends.jax import _compat, rules
 from neuron_ir.frontends.jax._compat import PLATFORM, ir
 from neuron_ir.locations import FileLoc, FusedLoc, Loc
 from neuron_ir.meaning import Frame, Meaning, x64
-from neuron_ir.specialise import specialise
+from neuron_ir.specialise import check_ranges, specialise
 from neuron_ir.types import TensorType
 
 __all__ = ["export"]
@@ -43,6 +43,7 @@ def export(module: Module, sizes: Mapping[str, int] | None = None, *, locations:
     if open_sizes:
         raise fail("input", f"StableHLO text needs a number for the size(s) {', '.join(open_sizes)}", module.main.loc)
     if module.main.dims:
+        check_ranges(module.main, sizes or {})
         module = specialise(module, sizes or {})
     func = module.main
     j = Meaning(lambda name: _weight(module, name), module)

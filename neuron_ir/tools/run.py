@@ -139,8 +139,10 @@ def _inputs(module: Module, signature: Signature, options: argparse.Namespace) -
 
 def _random(module: Module, signature: Signature, dims: dict[str, int], seed: int) -> dict[str, Any]:
     from neuron_ir.core import Func
+    from neuron_ir.dims import evaluate
     from neuron_ir.numerics import example_sizes, random_inputs
-    from neuron_ir.specialise import check_ranges
+    from neuron_ir.parser import parse_dim
+    from neuron_ir.specialise import check_ranges, size_inputs
 
     func = module.main
     sizes = example_sizes(func) | dims
@@ -149,7 +151,8 @@ def _random(module: Module, signature: Signature, dims: dict[str, int], seed: in
     names = [signature.name(i) for i in signature.inputs]
     for arg, name in zip(user.args, names, strict=True):
         arg.name = name
-    return dict(zip(names, random_inputs(user, {}, seed), strict=True))
+    numbers = {name: evaluate(parse_dim(text), sizes) for _, name, text in size_inputs(func)}
+    return dict(zip(names, random_inputs(user, {}, seed), strict=True)) | numbers
 
 
 def _given(signature: Signature, path: str) -> dict[str, Any]:

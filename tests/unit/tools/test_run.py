@@ -186,3 +186,23 @@ def test_subnormal_numbers_are_kept_on_request(model: Path, capsys: pytest.Captu
     printed = capsys.readouterr()
     assert printed.out.splitlines()[1].split()[2] == "-92.1034"  # log(1e-40)
     assert not printed.err
+
+
+INTEGER = """\
+func @main[S in 2..64, n in 0..inf](%x: tensor<Sxf32> {name = "x"}) -> (tensor<nxf32> {name = "y"}, tensor<i64> {name = "k"})
+    {size_inputs = [[1, "n", "n"]], where = ["n <= S"]} {
+  %y = neuron.slice(%x) {start_indices = [0], limit_indices = [n]} : tensor<nxf32>
+  %k = neuron.dim_size() {size = n+1} : tensor<i64>
+  func.return(%y, %k)
+}
+"""
+
+
+def test_inputs_that_are_integers_follow_the_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "f.nir"
+    path.write_text(INTEGER)
+    assert main([str(path), "--random", "0", "--dim", "S=5", "--dim", "n=3"]) == 0
+    rows = [line.split()[:3] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert rows[0][:2] == ["y", "tensor<3xf32>"] and rows[1] == ["k", "tensor<i64>", "4"]
+    assert main([str(path), "--random", "0", "--dim", "S=5", "--dim", "n=7"]) == 1
+    assert "S is 5, n is 7; the program was made for n <= S" in capsys.readouterr().err
