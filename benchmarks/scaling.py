@@ -3,8 +3,8 @@
     python benchmarks/scaling.py [--largest 100000] [--only parse,verify,...]
 
 Processor time, the least of up to three runs, so that a busy machine does not bend the curve. Linear work takes ten times as long
-for ten times the ops. A step that takes less than 0.05 s for the smaller program is too short for a ratio with a bound: its times are
-printed all the same.
+for ten times the ops. A step that takes less than 0.05 s for the smaller program is too short for a ratio with a bound: its times
+are printed all the same.
 """
 
 from __future__ import annotations

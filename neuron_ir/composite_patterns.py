@@ -258,7 +258,9 @@ def _rms_norm(root: Op, x: Value, given: Sequence[Value], axes: Sequence[int], e
 
 
 def _group_norm(root: Op, x: Value, given: Sequence[Value], eps: float) -> Iterator[Proposal]:
-    if not x.type.is_static or x.type.rank < 3 or root.results[0].shape != x.shape or any(v.shape != x.shape[1:2] for v in given) or len(given) > 2:
+    if not x.type.is_static or x.type.rank < 3 or root.results[0].shape != x.shape:
+        return
+    if len(given) > 2 or any(v.shape != x.shape[1:2] for v in given):
         return
     for groups in (g for g in range(1, int(x.shape[1]) + 1) if int(x.shape[1]) % g == 0):  # type: ignore[arg-type]
         yield Proposal(root, [x, *given], lambda b, x, *p, g=groups: b.group_norm(x, *p, groups=g, eps=eps))

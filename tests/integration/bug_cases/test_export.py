@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 import neuron_ir
-from neuron_ir.diagnostics import IRError
 from tests.integration.bug_cases.judge import check, each
 
 
