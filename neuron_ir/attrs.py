@@ -47,7 +47,7 @@ class Dense:
     __slots__ = ("dtype", "shape", "data")
 
     def __init__(self, dtype: DType, shape: tuple[int, ...], data: bytes):
-        n, width = math.prod(shape), dtype.nbytes if not dtype.is_complex else dtype.bits // 8
+        n, width = math.prod(shape), dtype.nbytes
         if len(data) not in (width, n * width):
             raise fail("attr", f"a constant of {n} x {dtype} takes {n * width} bytes, not {len(data)}")
         if math.prod(max(d, 1) for d in shape) * width >= 1 << 63:

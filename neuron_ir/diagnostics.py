@@ -10,9 +10,9 @@ import linecache
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from neuron_ir.locations import UNKNOWN_LOC, FileLoc, FusedLoc, Loc
+from neuron_ir.locations import UNKNOWN_LOC, FusedLoc, Loc
 
-__all__ = ["CODES", "Diagnostic", "IRError", "IRWarning", "fail", "warn"]
+__all__ = ["CODES", "Diagnostic", "IRError", "IRWarning", "fail", "nearest", "warn"]
 
 CODES = {
     "syntax": "The text is not in the grammar of the Neuron IR.",
@@ -21,7 +21,7 @@ CODES = {
     "attr": "An attribute is missing, unknown, or of the wrong kind.",
     "operand": "An op has too few or too many operands, or one of the wrong type.",
     "type": "A result type differs from what the op computes, or a type is malformed.",
-    "region": "A region has the wrong number of blocks, arguments or terminator.",
+    "region": "An op has too few or too many regions, or one with the wrong arguments or terminator.",
     "dominance": "A value is used before, or outside of, the region that defines it.",
     "shape": "A shape does not fit: the numbers are in the message.",
     "nesting": "Regions or attributes are nested deeper than the limit.",
@@ -34,7 +34,6 @@ CODES = {
     "capacity": "Something does not fit the target's memory.",
     "subnormal": "Numbers below the smallest normal one of their type count as zero on the reference accelerator (a warning).",
     "runtime": "The reference accelerator stopped while it ran a program.",
-    "cache": "A cache folder or entry cannot be used.",
     "file": "A file cannot be read or written.",
 }
 
@@ -120,6 +119,3 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(name, list(known), 1, 0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
-
-
-__all__ += ["FileLoc", "nearest"]

@@ -15,8 +15,6 @@ Range = tuple[int, "int | None"]  # inclusive lower and upper bound of a symbol;
 
 _Monomial = tuple["Atom", ...]  # sorted, with repetition for powers; () is the constant term
 
-_FUNCTIONS = ("floordiv", "mod", "max", "min")
-
 
 class Atom:
     """A symbol (``function`` is "") or a function of two expressions."""

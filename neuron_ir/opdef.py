@@ -13,11 +13,10 @@ Facets are plain functions in the class body:
 
 * ``infer(self)`` gives the result type, or a sequence of them. An op whose result type is a free choice (``cast``, ``reshape``,
   ``constant``) has ``check(self)`` instead, which only checks ``self.results``; ``check`` may stand beside ``infer`` too.
-* ``jax(j, *operands, **attrs)`` *is the meaning*. ``j`` offers ``j.np``, ``j.lax``, ``j.nn``, ``j.random`` and friends;
-operands arrive as
-  JAX arrays (absent optional ones as ``None``, a variadic group spread out); attributes by keyword, defaults filled in; regions by
-  keyword as functions from arrays to a tuple of arrays; ``out`` (the static result type, or a tuple of them) where the function has
-  a parameter of that name. It returns one array, or a tuple for several results.
+* ``jax(j, *operands, **attrs)`` *is the meaning*. ``j`` offers ``j.np``, ``j.lax``, ``j.nn``, ``j.random`` and friends; operands
+  arrive as JAX arrays (absent optional ones as ``None``, a variadic group spread out); attributes by keyword, defaults filled in;
+  regions by keyword as functions from arrays to a tuple of arrays; ``out`` (the static result type, or a tuple of them) where the
+  function has a parameter of that name. It returns one array, or a tuple for several results.
 * ``expand(b, *operands, **attrs)`` of a composite op builds the same value out of simpler ops with the builder ``b`` and returns
   the result value(s); ``out`` as above. A composite without ``jax`` takes its meaning from ``expand``.
 * ``cost(self)`` gives a :class:`neuron_ir.cost.Cost` where the default for the op's traits is wrong.
@@ -113,9 +112,7 @@ FLOATS: Any = Kind(
     lambda v: tuple(float(x) for x in v) if isinstance(v, list | tuple) else v,
 )
 STRINGS: Any = Kind("a list of strings", lambda v: isinstance(v, tuple) and all(isinstance(s, str) for s in v), _tuple)
-NUMBER: Any = Kind("a number", lambda v: isinstance(v, int | float | bool))
 CONSTANT: Any = Kind("a constant", lambda v: isinstance(v, Dense | Resource))
-ANY_ATTR: Any = Kind("an attribute", lambda v: v is not None)
 
 _PLAIN = {
     int: Kind("an integer", _is_int),
@@ -218,7 +215,6 @@ class OpSpec:
     regions: list[RegionField] = field(default_factory=list)
     traits: frozenset[str] = frozenset()
     aten: tuple[str, ...] = ()
-    stablehlo: str = ""
     infer: Callable[[Any], Any] | None = None
     check: Callable[[Any], None] | None = None
     jax: Callable[..., Any] | None = None
@@ -256,13 +252,11 @@ class OpSpec:
 SPECS: dict[str, OpSpec] = {}
 
 
-def op(
-    name: str, *, aten: str | Iterable[str] = (), stablehlo: str = "", traits: Iterable[str] = ()
-) -> Callable[[type[Op]], type[Op]]:
-    """Register the decorated class as the op ``name``. ``aten``: overloads it stands for; ``stablehlo``: its name there."""
+def op(name: str, *, aten: str | Iterable[str] = (), traits: Iterable[str] = ()) -> Callable[[type[Op]], type[Op]]:
+    """Register the decorated class as the op ``name``. ``aten``: the overloads that it stands for."""
 
     def register(cls: type[Op]) -> type[Op]:
-        spec = OpSpec(name, cls, inspect.cleandoc(cls.__doc__ or ""), traits=frozenset(traits), stablehlo=stablehlo)
+        spec = OpSpec(name, cls, inspect.cleandoc(cls.__doc__ or ""), traits=frozenset(traits))
         spec.aten = (aten,) if isinstance(aten, str) else tuple(aten)
         unknown = spec.traits - TRAITS.keys()
         if unknown or name in SPECS:

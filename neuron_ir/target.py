@@ -19,8 +19,6 @@ from neuron_ir.dtypes import BF16, F16, F32, DType, dtype
 
 __all__ = ["TARGETS", "Target", "target"]
 
-_E4M3, _E4M3FN = dtype("f8e4m3"), dtype("f8e4m3fn")  # largest finite values 240 and 448
-
 TARGETS = ("reference", "trn1", "trn2", "trn3")
 
 

@@ -10,7 +10,7 @@ from neuron_ir.opdef import ANY, FLOATS, INT, INTS, Op, attr, op, operand
 MODES = ("nan", "saturate", "wrap")
 
 
-@op("neuron.cast", traits=["elementwise"], stablehlo="convert")
+@op("neuron.cast", traits=["elementwise"])
 class Cast(Op):
     """Each element as a value of the result's element type; the rounding is to nearest even.
 
@@ -223,7 +223,7 @@ def _per_axis(j, values, axis, rank, as_type):
     return j.np.asarray(values, as_type).reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
-@op("neuron.quantize", traits=["elementwise"], stablehlo="uniform_quantize")
+@op("neuron.quantize", traits=["elementwise"])
 class Quantize(Op):
     """Uniform quantisation: ``round_nearest_even(clamp(x / scale + zero_point, storage_min, storage_max))``.
 
@@ -256,7 +256,7 @@ class Quantize(Op):
         return whole.astype(out.dtype.numpy)
 
 
-@op("neuron.dequantize", traits=["elementwise"], stablehlo="uniform_dequantize")
+@op("neuron.dequantize", traits=["elementwise"])
 class Dequantize(Op):
     """What a quantised value means: ``(x - zero_point) * scale``, in the result's float type; attributes as in ``quantize``."""
 

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from neuron_ir.dialects.neuron.shapes import merged
+from neuron_ir.dims import UNKNOWN
 from neuron_ir.dtypes import BOOL as BOOL_DTYPE
 from neuron_ir.dtypes import dtype
 from neuron_ir.opdef import ANY, BOOL, COMPLEX, INT, Op, attr, declare, op, operand
 from neuron_ir.opdef import FLOAT as STORED_FLOAT
-from neuron_ir.types import TensorType
+from neuron_ir.types import TensorType, same_shape
 
 FLOAT = STORED_FLOAT - {dtype("tf32")}
 REAL = FLOAT | INT
 NUMERIC = REAL | COMPLEX
-SIGNED = frozenset(t for t in NUMERIC if t.kind != "uint")
 LOGICAL = BOOL | INT
 WITHOUT_TF32 = ANY - {dtype("tf32")}
 
@@ -386,9 +386,6 @@ class Select(Op):
 
 def merged_shape(self, a, b):
     """The shape of two operands whose element types may differ; an error where the shapes do."""
-    from neuron_ir.dims import UNKNOWN
-    from neuron_ir.types import same_shape
-
     if not same_shape(a.shape, b.shape):
         raise self.error("shape", f"operands of one shape are needed, not {a} and {b}")
     return tuple(d if d is not UNKNOWN else e for d, e in zip(b.shape, a.shape, strict=True))

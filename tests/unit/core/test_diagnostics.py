@@ -8,8 +8,8 @@ import pytest
 
 import neuron_ir
 from neuron_ir import IRError
-from neuron_ir.diagnostics import CODES, Diagnostic, FileLoc, fail, nearest
-from neuron_ir.locations import UNKNOWN_LOC, FusedLoc, fuse_locations
+from neuron_ir.diagnostics import CODES, Diagnostic, fail, nearest
+from neuron_ir.locations import UNKNOWN_LOC, FileLoc, FusedLoc, fuse_locations
 from neuron_ir.parser import parse_file
 
 
