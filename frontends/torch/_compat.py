@@ -7,6 +7,7 @@ one is missing, so that a wrong torch version fails at start-up and not in the m
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -32,6 +33,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "flex_attention_backward": ("torch._higher_order_ops.flex_attention", "sdpa_dense_backward"),
     "generic_associative_scan": ("torch._higher_order_ops.associative_scan", "generic_associative_scan"),
     "get_kernel": ("torch.library", "get_kernel"),
+    "out_dtype_fallback": ("torch._higher_order_ops.out_dtype", "out_dtype_fallback"),
     "get_debug_dir": ("torch._dynamo.utils", "get_debug_dir"),
     "has_kernel": ("torch._C", "_dispatch_has_kernel_for_dispatch_key"),
     "make_boxed_func": ("functorch.compile", "make_boxed_func"),
@@ -79,8 +81,14 @@ def composite_kernel(op: Any) -> Any:
 
 
 def with_graph_module(program: Any, graph_module: Any) -> Any:
-    """A copy of an ExportedProgram with another graph of the same signature; the tensors are shared."""
-    return program._update(graph_module, program.graph_signature)
+    """A copy of an ExportedProgram with another graph, whose results may have other names; the tensors are shared."""
+    signature = program.graph_signature
+    results = next(n for n in reversed(graph_module.graph.nodes) if n.op == "output").args[0]
+    named = [
+        replace(spec, arg=replace(spec.arg, name=result.name)) if hasattr(result, "name") and hasattr(spec.arg, "name") else spec
+        for spec, result in zip(signature.output_specs, results, strict=True)
+    ]
+    return program._update(graph_module, replace(signature, output_specs=named))
 
 
 def guards(program: Any) -> tuple[str, ...]:

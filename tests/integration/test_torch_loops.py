@@ -202,6 +202,19 @@ def test_marked_regions_under_compile() -> None:
     torch.testing.assert_close(grads, torch.autograd.grad(want, (x, w)))
 
 
+def test_a_checkpoint_draws_the_same_numbers_again() -> None:
+    def f(x, w):
+        return checkpoint(lambda x: nn.functional.dropout((x * w).sin(), 0.5, True), x, use_reentrant=False) * 1.0
+
+    x, w = torch.ones(256, requires_grad=True), torch.full((256,), 0.7, requires_grad=True)
+    y = torch.compile(f, backend="neuron", fullgraph=True)(x, w)
+    y.sum().backward()
+    kept = (y != 0).float()
+    assert 64 < kept.sum() < 192
+    torch.testing.assert_close(y, kept * 2 * (x * w).sin())
+    torch.testing.assert_close(x.grad, (kept * 2 * (x * w).cos() * w).detach())
+
+
 def _written_out(q, k, v, slope):
     m, n = torch.arange(16)[:, None], torch.arange(16)[None, :]
     scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5

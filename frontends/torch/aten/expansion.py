@@ -35,6 +35,12 @@ def associative_scan(c: Context, *_args: Any) -> Any:
     return expand(c, lambda combine, xs, extra=(): scan(combine, xs, additional_inputs=extra))
 
 
+@higher_order("out_dtype")
+def out_dtype(c: Context, *_args: Any) -> Any:
+    """An operation in a wider type than its operands'."""
+    return expand(c, _compat.get("out_dtype_fallback"))
+
+
 def expand(c: Context, function: Callable[..., Any]) -> Any:
     """Emit what ``function`` does with the node's arguments: inner graphs as callables, tensors as torch's fake ones."""
     import torch

@@ -132,6 +132,11 @@ def while_loop(c: Context, cond_graph: Any, body_graph: Any, carried: Sequence[A
     return settled(c, c.b.while_(*carried, *state, cond=condition, body=body), state)
 
 
+@higher_order("while_loop_stack_output")
+def while_loop_stack_output(c: Context, *_args: Any) -> Any:
+    raise c.unsupported("results with one row per step of a loop: their size is known only after the run")
+
+
 @higher_order("scan")
 def scan(c: Context, graph: Any, inits: Sequence[Value], stacked: Sequence[Value], extra: Sequence[Any] = ()) -> Any:
     count, state = len(inits), random_of(c, graph)

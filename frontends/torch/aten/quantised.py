@@ -28,6 +28,8 @@ def scaled_mm(
 ) -> Value:  # fmt: skip
     """``(a * scale_a) @ (b * scale_b) + bias`` in f32, rounded once; scales are one number, or one per row of a and column of b."""
     m, n = c.out.shape
+    if scale_result is not None:
+        raise c.unsupported("a scale of the result")
     for scale, sizes in ((scale_a, (m, 1)), (scale_b, (1, n))):
         if _count(scale) != 1 and tuple(scale.shape) != sizes:
             raise c.unsupported(f"scales of shape {list(scale.shape)}: one number, or {list(sizes)}")
@@ -37,8 +39,6 @@ def scaled_mm(
         y = c.b.multiply(y, c.broadcast(c.cast(flat, F32), y.shape))
     if bias is not None:
         y = c.b.add(y, c.broadcast(c.cast(bias, F32), y.shape))
-    if scale_result is not None and c.out.dtype.bits == 8:
-        y = c.b.multiply(y, c.broadcast(c.reshape(c.cast(scale_result, F32), ()), y.shape))
     return c.cast(y, c.out.dtype)
 
 

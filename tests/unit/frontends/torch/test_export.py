@@ -133,6 +133,9 @@ def test_in_place_on_a_private_tensor_needs_no_second_trace() -> None:
         lambda x: (lambda y: (v := nn.functional.dropout(y, 0.5, False), y.mul_(3), v)[2])(x + 1),
         lambda x: (lambda y: (y.add_(torch.tensor(0.5, dtype=torch.float64)), y)[1])(x + 1),  # keeps float32
         lambda x: (lambda y: (y.copy_(x[0]), y)[1])(x + 1),  # broadcasts into the old shape
+        lambda x: (lambda y, n: (y.view(-1).add_(1), n.add_(1), (y, n))[2])(
+            x * 2, x + 1
+        ),  # beside a private write that is a result
     ],
 )
 def test_shared_writes_keep_their_meaning(function: Any) -> None:

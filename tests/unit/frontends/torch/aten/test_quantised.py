@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed
+from torch._higher_order_ops.out_dtype import out_dtype
 
 import neuron_ir
 
@@ -62,6 +63,7 @@ def test_products() -> None:
     def f(i, j, a, b, one, rows, columns, bias, x, w):
         return (
             torch._int_mm(i, j),
+            out_dtype(torch.ops.aten.mm.default, torch.int32, i, j),
             torch._scaled_mm(a, b.t(), one, one * 3, out_dtype=torch.bfloat16),
             torch._scaled_mm(a, b.t(), one, one * 3, bias=bias, out_dtype=torch.float32),
             torch._scaled_mm(a, b.t(), rows, columns, out_dtype=torch.bfloat16),
