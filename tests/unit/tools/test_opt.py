@@ -88,7 +88,7 @@ def test_an_output_place_that_is_not_there(source: str, capsys: pytest.CaptureFi
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list-passes"]) == 0
     passes = capsys.readouterr().out
-    assert "\nfuse\n" in passes and "max-ops=32  int:" in passes and "-O2: " in passes
+    assert "\nfuse\n" in passes and "max-ops=1024  int:" in passes and "-O2: " in passes
     assert main(["--list-ops"]) == 0
     ops = capsys.readouterr().out
     assert "neuron.softmax(x) {axis}" in ops and "func.return(values...)" in ops
