@@ -13,7 +13,7 @@ from neuron_ir.types import TensorType
 __all__ = ["Hoist"]
 
 _LOOPS = frozenset(["neuron.for", "neuron.while", "neuron.scan"])
-_STAYS = frozenset(["effect", "random", "collective", "terminator"])
+_STAY = ("effect", "random", "collective")
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,9 @@ def _leave(region: Block, loop: Op, ctx: Context) -> None:
     home = loop.block
     assert home is not None
     for op in list(region.ops):
-        reason = "" if _uses(op, inside) else _must_stay(op)
-        if _uses(op, inside) or reason or "terminator" in op.spec.traits:
+        uses = _uses(op, inside)
+        reason = "" if uses else _must_stay(op)
+        if uses or reason or "terminator" in op.spec.traits:
             inside.update(op.results)
             if reason:
                 ctx.decline(reason)
@@ -71,7 +72,7 @@ def _must_stay(op: Op) -> str:
     for inner in op.walk():
         if inner is not op and "terminator" in inner.spec.traits:
             continue
-        for trait in _STAYS - {"terminator"}:
+        for trait in _STAY:
             if trait in inner.spec.traits:
                 return f"the op has the trait {trait}"
         if inner.name == "func.call":
@@ -89,7 +90,7 @@ def _must_stay(op: Op) -> str:
 def cast_of_view(op: Any, rw: Rewriter) -> Replacement:
     """``cast(view(x))`` as ``view(cast(x))`` where that moves fewer bytes."""
     view = op.x.op
-    if view is None or f"{view.name}" not in _MOVES or len(view.result.users) != 1:
+    if view is None or view.name not in _MOVES or len(view.result.users) != 1:
         return None
     narrower = op.result.dtype.bits < op.x.dtype.bits
     if not narrower and view.name != "neuron.broadcast_in_dim":

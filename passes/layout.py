@@ -10,8 +10,9 @@ from neuron_ir.builder import Builder, create
 from neuron_ir.core import Block, Func, Op, Value
 from neuron_ir.passes.canonicalize import transpose_in_order, transpose_of_transpose
 from neuron_ir.passes.expand_composites import expand
+from neuron_ir.passes.sink import for_elementwise
 from neuron_ir.passmanager import Context, FuncPass, option
-from neuron_ir.rewrite import Pattern, Replacement, Rewriter, apply_patterns, pattern
+from neuron_ir.rewrite import Replacement, Rewriter, apply_patterns
 from neuron_ir.types import Layout, TensorType
 
 __all__ = ["LayOut"]
@@ -42,7 +43,7 @@ class LayOut(FuncPass):
                     ctx.decline("a convolution has a shape that is not static")
             for op in [op for op in func.walk() if op.name == "neuron.convolution"]:
                 _channels_last(op, ctx)
-            apply_patterns(func, [*_SINK, transpose_of_transpose, transpose_in_order], ctx)
+            apply_patterns(func, [*for_elementwise(sink_transpose), transpose_of_transpose, transpose_in_order], ctx)
         if self.partition:
             _choose_partitions(func.body, ctx)
 
@@ -114,20 +115,6 @@ def _moved(value: Value, order: tuple[int, ...], rw: Rewriter) -> Value | None:
         return None
     dims = [order[d] for d in source.broadcast_dimensions]
     return rw.b.broadcast_in_dim(source.x, broadcast_dimensions=dims, out=type)  # type: ignore[no-any-return]
-
-
-def _sink_patterns() -> list[Pattern]:
-    """One pattern per elementwise op whose attributes, if any, do not speak of dims."""
-    from neuron_ir.registry import all_ops
-
-    return [
-        pattern(spec.name, spec.attrs)(sink_transpose)
-        for spec in all_ops()
-        if "elementwise" in spec.traits and not spec.regions and not {"axis", "dimensions", "dimension"} & spec.attrs.keys()
-    ]
-
-
-_SINK = _sink_patterns()
 
 
 # --- partition axis ---------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from neuron_ir.passmanager import Context, FuncPass, option
 from neuron_ir.rewrite import Pattern, Replacement, Rewriter, apply_patterns, pattern
 from neuron_ir.types import TensorType
 
-__all__ = ["Sink"]
+__all__ = ["Sink", "for_elementwise"]
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,17 @@ class Sink(FuncPass):
     def run_func(self, func: Func, ctx: Context) -> None:
         patterns: list[Pattern] = []
         if self.transposes:
-            patterns += [*_elementwise(behind_transpose), transpose_of_transpose, transpose_in_order]
+            patterns += [*for_elementwise(behind_transpose), transpose_of_transpose, transpose_in_order]
         if self.broadcasts:
-            patterns += _elementwise(behind_broadcast)
+            patterns += for_elementwise(behind_broadcast)
         if self.casts:
             patterns += _CASTS
         apply_patterns(func, patterns, ctx)
 
 
 @cache
-def _elementwise(rule: Callable[[Any, Rewriter], Replacement]) -> tuple[Pattern, ...]:
-    """One pattern per elementwise op whose attributes, if any, do not speak of dims."""
+def for_elementwise(rule: Callable[[Any, Rewriter], Replacement]) -> tuple[Pattern, ...]:
+    """The rule as one pattern per elementwise op whose attributes, if any, do not speak of dims."""
     from neuron_ir.registry import all_ops
 
     return tuple(
