@@ -111,9 +111,9 @@ class Canonical:
     def elementwise(self, op: Op) -> Form:
         operands = [self.key(x) for x in op.operands]
         name, attrs = op.name, attributes(op)
-        shorter = self.simpler(op, operands)
-        if shorter is not None:
-            return shorter
+        known = _same_as(self, op, operands)
+        if known is not None:
+            return known
         if name == "neuron.compare":
             fields = {k: x for k, x in op.attrs.items() if k != "compare_type"}
             direction = op.get("direction")
@@ -138,10 +138,6 @@ class Canonical:
         axes, pieces = fuse_rows(rows)
         key = (name, attrs, dtype, tuple(f.core for f in operands), tuple(axes))
         return Form(self.core(key), gather(where, pieces, len(shape)))
-
-    def simpler(self, op: Op, operands: list[Form]) -> Form | None:
-        """The form of another spelling of the same, where ``op`` is one of those known."""
-        return _same_as(self, op, operands)
 
     def reduction(self, op: Op) -> Form:
         """A reduction is one over pieces of the operand's core; what is left of the core are the axes of the new one."""
@@ -350,7 +346,7 @@ def _splat_of(v: Value) -> Any:
 
 
 def _same_as(c: Canonical, op: Op, forms: list[Form]) -> Form | None:
-    """Spellings that are one: each has a test against NumPy."""
+    """The form of the other spelling of the same values, where ``op`` is a spelling that has one."""
     name, shape, dtype = op.name.removeprefix("neuron."), shape_of(op.results[0]), op.results[0].dtype
 
     def build(what: str, *operands: Form) -> Form:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from neuron_ir.core import Block, Func, Op, Value
 from neuron_ir.meaning import expansion
 from neuron_ir.target import Target
+from neuron_ir.traffic import trips
 from neuron_ir.types import TensorType
 
 __all__ = ["Cost", "bytes_moved", "cost_of", "seconds"]
@@ -45,9 +46,8 @@ def cost_of(op: Op) -> Cost:
         cost: Cost = spec.cost(op)
         return cost
     if op.regions:
-        trips = op.get("trip_count") if "trip_count" in spec.attrs else op.get("length") if "length" in spec.attrs else 1
-        inner = cost_of_block(op.regions[-1])
-        return Cost(*(int(trips) * getattr(inner, f.name) for f in fields(inner)))
+        times, inner = trips(op), cost_of_block(op.regions[-1])
+        return Cost(*(times * getattr(inner, f.name) for f in fields(inner)))
     if "elementwise" in spec.traits:
         n = _elements(op.results[0])
         return Cost(act=n) if op.name in SCALAR_ENGINE else Cost(dve=n)

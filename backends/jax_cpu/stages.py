@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from neuron_ir.backends.jax_cpu.executable import Executable, executable_for, resource_names
+from neuron_ir.backends.jax_cpu.signature import Signature
 from neuron_ir.builder import Builder
 from neuron_ir.core import Block, Func, Module, Op, Value, bulk, clone_func, clone_op
 from neuron_ir.datasizes import BIND, bindings, out_of_range, symbols_of
@@ -63,7 +64,7 @@ class StagedExecutable:
         size = int(value)
         low, high = bounds = self.main.dims.get(name, (0, None))
         if size < low or high is not None and size > high:
-            raise fail("runtime", f"{op.name}: {out_of_range(name, size, bounds)}", op.loc, [f"see current operation: {op!r}"])
+            raise op.error("runtime", out_of_range(name, size, bounds))
         return size
 
     def results(self, values: Mapping[Value, Any]) -> list[Any]:
@@ -79,8 +80,6 @@ class StagedExecutable:
 
 def _order(main: Func) -> list[Value]:
     """The arguments as an executable takes them: weights, state, inputs."""
-    from neuron_ir.backends.jax_cpu.signature import Signature
-
     signature = Signature.of(main)
     return [main.args[i] for i in (*signature.weights, *signature.state, *signature.inputs)]
 
