@@ -44,9 +44,9 @@ def place(case: str) -> tuple[str, str]:
     return harness.group_name, np.dtype(harness.dtype).name
 
 
-def prepare() -> None:
-    """Before JAX is loaded: the CPU alone, as it is to judge."""
-    os.environ["JAX_PLATFORMS"] = "cpu"
+def prepare(platforms: str = "cpu") -> None:
+    """Before JAX is loaded: the CPU first, as it is to judge, and no platform but those named."""
+    os.environ["JAX_PLATFORMS"] = platforms
     _harnesses()
 
 
