@@ -42,6 +42,7 @@ class Meaning:
         self.resources = resources
         self.module = module
         self.op: Op | None = None  # the op whose facet runs
+        self.sizes: dict[str, DimLike] = {}  # sizes of the data that are known by now
         self.calling: list[str] = []  # the functions that are being called, outermost first
 
     def constant(self, value: Dense | Resource, out: TensorType) -> Any:
@@ -79,6 +80,7 @@ def run(
     ``frame`` is the class that evaluates them. Where the data decide sizes the inputs must be concrete: each size is read as it
     comes up.
     """
+    j.sizes = {}
     return (frame or (SizingFrame if bindings(func) else Frame))(j, observe, {}).block(func.body, inputs)
 
 
@@ -156,19 +158,16 @@ class Frame:
 class SizingFrame(Frame):
     """Values of a function that binds sizes of its data: the ops after a binding are given the size that it found."""
 
-    def __init__(self, j: Meaning, observe: Callable[[Op, tuple[Any, ...]], None] | None, values: dict[Value, Any]):
-        super().__init__(j, observe, values)
-        self.sizes: dict[str, DimLike] = {}
-
     def op(self, op: Op, operands: list[Any]) -> tuple[Any, ...]:
+        sizes = self.j.sizes
         if op.name == BIND:
             results = super().op(op, operands)
-            self.sizes[str(op.get("size"))] = int(results[0])
+            sizes[str(op.get("size"))] = int(results[0])
             return results
-        names = symbols_of(op) if self.sizes else set()
-        if names.isdisjoint(self.sizes):
+        names = symbols_of(op) if sizes else set()
+        if names.isdisjoint(sizes) or op.spec.jax is None:  # the ops of an expansion are given sizes one by one
             return super().op(op, operands)
-        sized = clone_op(op, {}, {name: self.sizes.get(name, symbol(name)) for name in names})
+        sized = clone_op(op, {}, {name: sizes.get(name, symbol(name)) for name in names})
         try:
             return super().op(sized, operands)
         finally:

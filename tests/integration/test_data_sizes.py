@@ -11,6 +11,10 @@ import torch
 
 import neuron_ir
 from neuron_ir import IRError
+from neuron_ir.instrument import VerifyEach
+from neuron_ir.numerics import VerifyNumerics
+from neuron_ir.passmanager import PassManager
+from neuron_ir.pipeline import parse_pipeline
 
 X = torch.tensor([[1.0, -2.0, 0.0], [0.5, 3.0, -1.0]])
 Y = torch.tensor([[-1.0, 2.0, 4.0], [0.5, 3.0, 1.0]])
@@ -134,7 +138,7 @@ def test_an_updated_input_and_one_result_twice() -> None:
 def test_passes_keep_the_values() -> None:
     module = neuron_ir.from_torch(lambda x: torch.softmax(x[x > 0], 0) * x[x > 0].shape[0], (X,))
     reference = neuron_ir.compile(module)(X)
-    neuron_ir.run_passes(module, "canonicalize,cse,fold_constants,fuse,dce")
+    PassManager(parse_pipeline("canonicalize,cse,fold_constants,fuse,dce"), [VerifyEach(), VerifyNumerics()]).run(module)
     module.verify()
     for x in (X, Y, ZERO):
         torch.testing.assert_close(neuron_ir.compile(module)(x), torch.softmax(x[x > 0], 0) * (x > 0).sum())

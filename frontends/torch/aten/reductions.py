@@ -200,13 +200,11 @@ def norm_of(c: Context, size: Expr, order: float, axes: Sequence[int], keepdim: 
 
 @lowers("logsumexp.default")
 def logsumexp(c: Context, x: Value, dims: Any, keepdim: bool = False) -> Value:
-    """With the largest taken out, unless it is infinite."""
-    if c.out.dtype.is_complex:
-        raise c.unsupported("complex numbers")
+    """With the largest (real part) taken out, unless it is infinite."""
     axes = axes_of(dims, len(x.shape))
     e = Expr(c.b, c.cast(x, c.accumulator(c.out.dtype)))
-    most = e.max(axes)
-    most = most.abs().compare("EQ", math.inf).where(most.lift(0.0), most)
+    most = Expr(c.b, c.b.real(e.value)).max(axes) if e.dtype.is_complex else e.max(axes)
+    most = most.abs().compare("EQ", math.inf).where(most.lift(0.0), most).cast(e.dtype)
     kept = (e - most.broadcast(e.shape)).exp().sum(axes, True).log() + most
     return c.cast(c.reshape(kept.value, c.out.shape), c.out.dtype)
 
