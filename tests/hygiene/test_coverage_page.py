@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.yardsticks import coverage, results
+from tests.yardsticks import coverage, results, sample
 from tests.yardsticks.results import Outcome, Result
 
 from .tree import ROOT
@@ -56,3 +56,27 @@ def test_counts_and_marks() -> None:
     assert "| f32 | 1 | 1 |  |  |  |  | 1 |  | 2 | 50.0 % |" in text
     assert "| all | 1 | 1 | 1 |  |  |  | 1 |  | 3 | 33.3 % |" in text
     assert "| `add` | r w | f |" in text and "* aten.add.Tensor: no: `add:i64:0`" in text
+
+
+def test_the_sample_holds_cases_of_every_yardstick() -> None:
+    folder = ROOT / "tests" / "yardsticks"
+    yardsticks = {p.stem for p in folder.glob("*.py") if re.search(r"(?m)^NAME = ", p.read_text(encoding="utf-8"))} - {"sample"}
+    listed = sample.listed()
+    assert listed.keys() == yardsticks
+    assert {outcome for cases in listed.values() for outcome in cases.values()} <= {"right", "refused"}
+
+
+def test_a_regression_is_told_from_progress() -> None:
+    expected = {"opinfo": {"add:f32:0": "right", "mul:f32:0": "right", "geqrf:f32:0": "refused", "sub:f32:0": "refused"}}
+    outcomes = [
+        Outcome("opinfo|add:f32:0", "right", "", 1.0),
+        Outcome("opinfo|mul:f32:0", "refused", "why", 1.0),
+        Outcome("opinfo|geqrf:f32:0", "right", "", 1.0),
+        Outcome("opinfo|sub:f32:0", "wrong", "1 is not 2", 1.0),
+    ]
+    worse, better = sample.regressions(outcomes, expected)
+    assert worse == [
+        "opinfo mul:f32:0: refused where right is expected: why",
+        "opinfo sub:f32:0: wrong where refused is expected: 1 is not 2",
+    ]
+    assert better == ["opinfo geqrf:f32:0: right where refused is expected: "]

@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tests.yardsticks import runner
 from tests.yardsticks.results import Outcome
@@ -24,6 +23,7 @@ from tests.yardsticks.results import Outcome
 NAME = "sample"
 LIST = Path(__file__).with_name("sample.json")
 _EXPECTED = ("right", "refused")
+_PLATFORMS = {"plugin": "cpu,neuron"}  # yardsticks for which JAX has more platforms than the CPU
 
 
 def listed() -> dict[str, dict[str, str]]:
@@ -32,8 +32,7 @@ def listed() -> dict[str, dict[str, str]]:
 
 
 def prepare() -> None:
-    """Load the frameworks once for all yardsticks, JAX for the CPU alone."""
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    """Load the frameworks once for all yardsticks, JAX for the platforms that were chosen before this process began."""
     for name in ("torch", "jax", "neuron_ir"):
         importlib.import_module(name)
 
@@ -76,8 +75,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="write the outcomes into the list")
     options = parser.parse_args(argv)
     started, expected = time.monotonic(), listed()
-    cases = [f"{module}|{name}" for module, names in expected.items() for name in names]
-    outcomes: list[Any] = runner.run("tests.yardsticks.sample", cases, options.jobs, options.timeout)
+    outcomes: list[Outcome] = []
+    for platforms in ("cpu", *sorted(set(_PLATFORMS.values()))):
+        os.environ["JAX_PLATFORMS"] = platforms
+        modules = [m for m in expected if _PLATFORMS.get(m, "cpu") == platforms]
+        cases = [f"{module}|{name}" for module in modules for name in expected[module]]
+        outcomes += runner.run("tests.yardsticks.sample", cases, options.jobs, options.timeout)
     worse, better = regressions(outcomes, expected)
     for line in (*worse, *better):
         print(line)
