@@ -206,9 +206,12 @@ def _erfcx(x: Expr) -> Expr:
 
 
 def _zeta(a: Expr, b: Expr) -> Expr:
-    """Hurwitz's zeta function; at the poles 0, -1, -2, ... torch gives infinity whatever side one comes from."""
+    """Hurwitz's zeta function, at its edges as torch has it: NaN below ``a = 1`` and infinity there; beyond, infinity at the poles
+    0, -1, -2, ... of ``b`` whatever side one comes from.
+    """
     at_pole = b.compare("LE", 0.0).both(b.compare("EQ", b.unary("floor")))
-    return at_pole.where(math.inf, b.new(b.b.zeta(a.value, b.value)))
+    value = at_pole.where(math.inf, b.new(b.b.zeta(a.value, b.value)))
+    return a.compare("EQ", 1.0).where(math.inf, a.compare("LT", 1.0).where(math.nan, value))
 
 
 @lowers("special_zeta.default", "special_zeta.self_scalar", "special_zeta.other_scalar")
