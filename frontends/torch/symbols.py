@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from neuron_ir.diagnostics import fail
+from neuron_ir.dialects.neuron.shapes import product
 from neuron_ir.dims import Dim, DimLike, Range, function, symbol
 from neuron_ir.dtypes import DType, dtype
 from neuron_ir.types import TensorType
@@ -74,9 +75,9 @@ class Symbols:
         if expr.is_Add:
             return sum(parts[1:], parts[0])
         if expr.is_Mul:
-            return _product(parts)
+            return product(parts)
         if (expr.is_Pow or head == "PowByNatural") and isinstance(parts[1], int) and parts[1] >= 0:
-            return _product([parts[0]] * parts[1])
+            return product([parts[0]] * parts[1])
         if head in _FUNCTIONS and len(parts) >= 2:
             result = parts[0]
             for part in parts[1:]:
@@ -181,13 +182,6 @@ def _is_truth_value(expr: Any) -> bool:
     (value, condition), *others = (a.args for a in expr.args)
     is_one = type(condition).__name__ == "Equality" and condition.args[0].is_Symbol and condition.args[1] == 1
     return is_one and value == 1 and [tuple(o) for o in others] == [(0, True)]
-
-
-def _product(parts: list[DimLike]) -> DimLike:
-    result: DimLike = 1
-    for part in parts:
-        result = result * part
-    return result
 
 
 def dim_names(graph: Any) -> dict[str, str]:

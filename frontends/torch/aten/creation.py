@@ -67,8 +67,13 @@ def linspace(c: Context, start: Any, end: Any, steps: int, **_options: Any) -> V
 
 @lowers("eye.default", "eye.m")
 def eye(c: Context, *_args: Any, **_options: Any) -> Value:
-    rows, columns = indices(c, c.out.shape)
-    return c.cast(c.b.compare(rows, columns, direction="EQ"), c.out.dtype)
+    return identity(c, c.out)
+
+
+def identity(c: Context, type: TensorType) -> Value:
+    """Ones on the main diagonal of the last two dims, the rest 0."""
+    rows, columns = indices(c, type.shape)
+    return c.cast(c.b.compare(rows, columns, direction="EQ"), type.dtype)
 
 
 def indices(c: Context, shape: Any) -> tuple[Value, Value]:
@@ -79,16 +84,18 @@ def indices(c: Context, shape: Any) -> tuple[Value, Value]:
 
 @lowers("tril.default")
 def tril(c: Context, x: Value, diagonal: int = 0) -> Value:
-    return _triangle(c, x, diagonal, "GE")
+    return triangle(c, x, False, diagonal)
 
 
 @lowers("triu.default")
 def triu(c: Context, x: Value, diagonal: int = 0) -> Value:
-    return _triangle(c, x, diagonal, "LE")
+    return triangle(c, x, True, diagonal)
 
 
-def _triangle(c: Context, x: Value, diagonal: int, direction: str) -> Value:
+def triangle(c: Context, x: Value, upper: bool, diagonal: int = 0) -> Value:
+    """One triangle of the last two dims with the main diagonal, or the one ``diagonal`` above it; the rest 0."""
     rows, columns = indices(c, x.shape)
     if diagonal != 0:
         rows = c.b.add(rows, c.scalar(diagonal, I64, x.shape))
-    return c.b.select(c.b.compare(rows, columns, direction=direction), x, c.scalar(0, x.dtype, x.shape))
+    kept = c.b.compare(rows, columns, direction="LE" if upper else "GE")
+    return c.b.select(kept, x, c.scalar(0, x.dtype, x.shape))

@@ -8,19 +8,12 @@ from typing import Any
 
 from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.broadcasting import broadcast_dims
+from neuron_ir.dialects.neuron.shapes import product as size_of
 from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import BOOL, I64, U8
 from neuron_ir.frontends.torch.aten.views import section, transposed
 from neuron_ir.frontends.torch.lowering import Context, axis_of, lowers
 from neuron_ir.types import TensorType
-
-
-def size_of(shape: Sequence[DimLike]) -> DimLike:
-    """The number of elements."""
-    n: DimLike = 1
-    for d in shape:
-        n = n * d
-    return n
 
 
 def flat(c: Context, x: Value) -> Value:

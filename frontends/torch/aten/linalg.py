@@ -14,8 +14,8 @@ from neuron_ir.dialects.neuron.broadcasting import broadcast_dims
 from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import C128, F64, I32, I64
-from neuron_ir.frontends.torch.aten.creation import indices
-from neuron_ir.frontends.torch.aten.reductions import sizes
+from neuron_ir.frontends.torch.aten.creation import identity, indices, triangle
+from neuron_ir.frontends.torch.aten.reductions import norm_of, sizes
 from neuron_ir.frontends.torch.aten.views import section
 from neuron_ir.frontends.torch.lowering import Context, lowers
 from neuron_ir.types import TensorType
@@ -28,20 +28,9 @@ def adjoint(c: Context, x: Value) -> Value:
     return c.b.conj(y) if x.dtype.is_complex else y
 
 
-def triangle(c: Context, x: Value, upper: bool, shift: int = 0) -> Value:
-    """One triangle with its diagonal (or the one ``shift`` further from it), the rest 0."""
-    rows, columns = indices(c, x.shape)
-    if shift:
-        rows = c.b.add(rows, c.scalar(shift, I64, rows.shape))
-    kept = c.b.compare(rows, columns, direction="LE" if upper else "GE")
-    return c.b.select(kept, x, c.scalar(0, x.dtype, x.shape))
-
-
-def identity(c: Context, like: Value, n: DimLike) -> Value:
+def identity_beside(c: Context, like: Value, n: DimLike) -> Value:
     """Identity matrices with the batch dims and element type of ``like``."""
-    shape = (*like.shape[:-2], n, n)
-    rows, columns = indices(c, shape)
-    return c.cast(c.b.compare(rows, columns, direction="EQ"), like.dtype)
+    return identity(c, TensorType((*like.shape[:-2], n, n), like.dtype))
 
 
 def _info(c: Context, x: Value, out: TensorType) -> Value:
@@ -82,7 +71,7 @@ def cholesky_solve(c: Context, b: Value, factor: Value, upper: bool = False) -> 
 
 @lowers("cholesky_inverse.default")
 def cholesky_inverse(c: Context, factor: Value, upper: bool = False) -> Value:
-    return factor if _is_empty(factor) else cholesky_solve(c, identity(c, factor, factor.shape[-1]), factor, upper)
+    return factor if _is_empty(factor) else cholesky_solve(c, identity_beside(c, factor, factor.shape[-1]), factor, upper)
 
 
 def batched(c: Context, *matrices: Value) -> list[Value]:
@@ -243,7 +232,7 @@ def solve_ex(c: Context, a: Value, b: Value, *, left: bool = True, check_errors:
 @lowers("linalg_inv_ex.default")
 def inverse(c: Context, x: Value, *, check_errors: bool = False) -> tuple[Value, Value]:
     packed, _, rows = _lu(c, x)
-    y = solve_packed(c, packed, rows, identity(c, x, x.shape[-1]), True, False)
+    y = solve_packed(c, packed, rows, identity_beside(c, x, x.shape[-1]), True, False)
     return y, _singular(c, packed)
 
 
@@ -301,7 +290,7 @@ def qr(c: Context, x: Value, mode: str = "reduced") -> tuple[Value, Value]:
         q = c.outs[0]
         m = q.shape[-2] if q.shape else 0
         square = len(q.shape) >= 2 and q.shape[-1] == m
-        return identity(c, x, m) if square else c.scalar(0, q.dtype, q.shape), c.scalar(0, x.dtype, c.outs[1].shape)
+        return identity_beside(c, x, m) if square else c.scalar(0, q.dtype, q.shape), c.scalar(0, x.dtype, c.outs[1].shape)
     q, r = c.b.qr(x, full_matrices=mode == "complete")
     return (c.scalar(0, x.dtype, c.outs[0].shape) if mode == "r" else q), r
 
@@ -338,17 +327,11 @@ def svd(
         u, s, v = c.outs
         if not compute_uv:
             return tuple(c.scalar(0, t.dtype, t.shape) for t in c.outs)
-        return identity_like(c, u), c.scalar(0, s.dtype, s.shape), identity_like(c, v)
+        return identity(c, u), c.scalar(0, s.dtype, s.shape), identity(c, v)
     u, s, v = c.b.svd(x, full_matrices=full_matrices)
     if compute_uv:
         return u, s, v
     return c.scalar(0, u.dtype, c.outs[0].shape), s, c.scalar(0, u.dtype, c.outs[2].shape)
-
-
-def identity_like(c: Context, type: TensorType) -> Value:
-    """Ones on the main diagonal, the rest 0."""
-    rows, columns = indices(c, type.shape)
-    return c.cast(c.b.compare(rows, columns, direction="EQ"), type.dtype)
 
 
 # --- eigenvalues ------------------------------------------------------------------------------------------------------
@@ -382,10 +365,10 @@ def pseudo_inverse(
     rank = len(x.shape)
     if hermitian:
         values, u = c.b.eigh(x)
-        s, vh = Expr(c.b, values), adjoint(c, u)
+        vh = adjoint(c, u)
     else:
         u, values, vh = c.b.svd(x)
-        s, u, vh = Expr(c.b, values), u, vh
+    s = Expr(c.b, values)
     largest = s.abs().max((rank - 2,))
     real = s.dtype
     low = Expr(c.b, _threshold(c, atol, 0.0, largest.value))
@@ -432,7 +415,7 @@ def matrix_exp(c: Context, x: Value) -> Value:
     squarings = (norm / 4.0).maximum(1.0).unary("log2").unary("ceil")
     scale = c.broadcast(c.cast((-squarings).unary("exp2").value, x.dtype), x.shape)
     a = Expr(b, b.multiply(x, scale))
-    one = Expr(b, identity(c, x, x.shape[-1]))
+    one = Expr(b, identity_beside(c, x, x.shape[-1]))
 
     def product(p: Expr, q: Expr) -> Expr:
         return Expr(b, b.matmul(p.value, q.value))
@@ -484,8 +467,6 @@ def _column(pairs: list[tuple[int, int]], i: int) -> Any:
 
 
 def _distance(c: Context, apart: Value, order: float) -> Value:
-    from neuron_ir.frontends.torch.aten.reductions import norm_of
-
     last = len(apart.shape) - 1
     size = Expr(c.b, apart).abs()
     if order == math.inf and apart.shape[last] == 0:

@@ -7,6 +7,9 @@ from typing import Any
 
 from neuron_ir.core import Value
 from neuron_ir.dtypes import BOOL, F32
+from neuron_ir.frontends.torch.aten.creation import indices
+from neuron_ir.frontends.torch.aten.nn import safe_softmax_of
+from neuron_ir.frontends.torch.aten.random import dropped
 from neuron_ir.frontends.torch.lowering import Context, lowers
 from neuron_ir.types import TensorType
 
@@ -80,10 +83,6 @@ def _attention_with_dropout(
     c: Context, q: Value, k: Value, v: Value, mask: Value | None, p: float, is_causal: bool, scale: float | None
 ) -> Value:  # fmt: skip
     """The weights written out, since the draw stands between them and the values; a query that sees no key gives 0."""
-    from neuron_ir.frontends.torch.aten.creation import indices
-    from neuron_ir.frontends.torch.aten.nn import safe_softmax_of
-    from neuron_ir.frontends.torch.aten.random import dropped
-
     heads = q.shape[-3] if len(q.shape) > 2 else 1
     k, v = (_repeated(c, x, heads) for x in (k, v))
     wide = c.accumulator(q.dtype)
@@ -143,8 +142,6 @@ def flash_attention_backward(
         scores = b.add(scores, c.broadcast(_added(c, attn_mask, wide), scores.shape))
     p = b.exponential(b.subtract(scores, c.broadcast(c.reshape(lse, (*lse.shape, 1)), scores.shape)))
     if is_causal:
-        from neuron_ir.frontends.torch.aten.creation import indices
-
         rows, columns = indices(c, scores.shape)
         p = b.select(b.compare(rows, columns, direction="GE"), p, c.scalar(0, wide, p.shape))
     dv = b.matmul(p, grad, transpose_a=True)

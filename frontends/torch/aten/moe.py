@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neuron_ir.core import Value
+from neuron_ir.dialects.neuron.shapes import product
 from neuron_ir.dtypes import BOOL, I32, I64
 from neuron_ir.frontends.torch.lowering import Context, lowers
 from neuron_ir.types import TensorType
@@ -51,9 +52,8 @@ def histc(c: Context, x: Value, bins: int = 100, min: Any = 0, max: Any = 0) -> 
 
 def count_bins(c: Context, place: Value, bins: int) -> Value:
     """How many elements name each of ``bins`` places (i64); others do not count."""
-    b = c.b
-    flat = c.reshape(place, (_size(place),))
-    n = flat.shape[0]
+    b, n = c.b, product(place.shape)
+    flat = c.reshape(place, (n,))
     if bins <= _FEW_BINS:
         type = TensorType((bins, n), I64)
         at = b.broadcast_in_dim(flat, broadcast_dimensions=(1,), out=type)
@@ -62,10 +62,3 @@ def count_bins(c: Context, place: Value, bins: int) -> Value:
         return b.reduce_sum(hit, axes=(1,))
     ones = c.scalar(1, I64, (n,))
     return b.scatter_elements(c.scalar(0, I64, (bins,)), flat, ones, axis=0, mode="add", policy="drop")
-
-
-def _size(x: Value) -> Any:
-    n: Any = 1
-    for d in x.shape:
-        n = n * d
-    return n

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from neuron_ir.core import Value
+from neuron_ir.dialects.neuron.shapes import product
 from neuron_ir.dtypes import BOOL, F32, F64, I32
 from neuron_ir.frontends.torch.aten.expansion import expand
 from neuron_ir.frontends.torch.lowering import Context, lowers
@@ -31,11 +32,11 @@ def scaled_mm(
     if scale_result is not None:
         raise c.unsupported("a scale of the result")
     for scale, sizes in ((scale_a, (m, 1)), (scale_b, (1, n))):
-        if _count(scale) != 1 and tuple(scale.shape) != sizes:
+        if product(scale.shape) != 1 and tuple(scale.shape) != sizes:
             raise c.unsupported(f"scales of shape {list(scale.shape)}: one number, or {list(sizes)}")
     y = c.b.matmul(c.cast(a, F32), c.cast(b, F32))
     for scale in (scale_a, scale_b):
-        flat = c.reshape(scale, ()) if _count(scale) == 1 else scale
+        flat = c.reshape(scale, ()) if product(scale.shape) == 1 else scale
         y = c.b.multiply(y, c.broadcast(c.cast(flat, F32), y.shape))
     if bias is not None:
         y = c.b.add(y, c.broadcast(c.cast(bias, F32), y.shape))
@@ -47,13 +48,6 @@ def weight_int8pack_mm(c: Context, x: Value, weight: Value, scales: Value) -> Va
     """``(x @ weight.T) * scales`` for an i8 weight, one scale per row of it, summed in f32."""
     y = c.b.matmul(c.cast(x, F32), c.cast(weight, F32), transpose_b=True)
     return c.cast(c.b.multiply(y, c.broadcast(c.cast(scales, F32), y.shape)), c.out.dtype)
-
-
-def _count(x: Value) -> Any:
-    n: Any = 1
-    for d in x.shape:
-        n = n * d
-    return n
 
 
 # --- scales that are tensors, or that follow from the data ------------------------------------------------------------
@@ -75,7 +69,7 @@ def dequantize_per_tensor(c: Context, x: Value, scale: Value, zero_point: Value,
 
 
 def _single(c: Context, x: Value) -> Value:
-    if _count(x) != 1:
+    if product(x.shape) != 1:
         raise c.unsupported(f"scales of shape {list(x.shape)}: one number is needed")
     return c.reshape(x, ())
 

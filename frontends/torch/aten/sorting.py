@@ -6,7 +6,7 @@ from typing import Any
 
 from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.expression import Expr
-from neuron_ir.dims import DimLike
+from neuron_ir.dialects.neuron.shapes import product
 from neuron_ir.dtypes import I64
 from neuron_ir.frontends.torch.aten.views import section
 from neuron_ir.frontends.torch.lowering import Context, axis_of, lowers
@@ -155,9 +155,7 @@ def _places(c: Context, edges: Value, values: Any, right: bool) -> Value:
 def isin(c: Context, elements: Any, tests: Any, *, assume_unique: bool = False, invert: bool = False) -> Value:
     dtype, shape = promoted((elements, tests)), c.out.shape
     listed = c.scalar(tests, dtype, tests.shape if isinstance(tests, Value) else (1,))
-    count: DimLike = 1
-    for d in listed.shape:
-        count = count * d
+    count = product(listed.shape)
     wide, n = (*shape, count), len(shape)
     one = c.b.broadcast_in_dim(c.scalar(elements, dtype, shape), broadcast_dimensions=tuple(range(n)), out=TensorType(wide, dtype))
     other = c.b.broadcast_in_dim(c.reshape(listed, (count,)), broadcast_dimensions=(n,), out=TensorType(wide, dtype))

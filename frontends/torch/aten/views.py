@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from neuron_ir.core import Value
+from neuron_ir.dialects.neuron.shapes import product
 from neuron_ir.dims import Dim, DimLike, function
-from neuron_ir.dtypes import I64
+from neuron_ir.dtypes import BOOL, I64
 from neuron_ir.frontends.torch.lowering import Context, axes_of, axis_of, lowers
 from neuron_ir.types import TensorType
 
@@ -195,7 +196,6 @@ def unbind(c: Context, x: Value, dim: int = 0) -> tuple[Value, ...]:
 
 @lowers("diagonal.default", "diagonal_copy.default")
 def diagonal(c: Context, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-
     n = len(x.shape)
     first, second = axis_of(dim1, n), axis_of(dim2, n)
     moved = transposed(c, x, [*(d for d in range(n) if d not in (first, second)), first, second])
@@ -252,18 +252,11 @@ def repeat(c: Context, x: Value, counts: Sequence[Any]) -> Value:
 @lowers("repeat_interleave.self_int")
 def repeat_interleave(c: Context, x: Value, count: int, dim: int | None = None, output_size: Any = None) -> Value:
     if dim is None:
-        x, dim = c.reshape(x, (_count(x.shape),)), 0
+        x, dim = c.reshape(x, (product(x.shape),)), 0
     axis = axis_of(dim, len(x.shape))
     apart = c.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
     wide = c.broadcast(apart, (*x.shape[: axis + 1], count, *x.shape[axis + 1 :]))
     return c.reshape(wide, c.out.shape)
-
-
-def _count(shape: Sequence[DimLike]) -> DimLike:
-    n: DimLike = 1
-    for d in shape:
-        n = n * d
-    return n
 
 
 @lowers("flip.default", "fliplr.default", "flipud.default")
@@ -278,7 +271,7 @@ def flip(c: Context, x: Value, dims: Sequence[int] | None = None) -> Value:
 def roll(c: Context, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()) -> Value:
     shape = x.shape
     if not dims:
-        x, dims = c.reshape(x, (_count(shape),)), [0]
+        x, dims = c.reshape(x, (product(shape),)), [0]
     for shift, dim in zip(shifts, dims, strict=True):
         axis = axis_of(dim, len(x.shape))
         size = x.shape[axis]
@@ -390,8 +383,6 @@ def _resized(x: Value, axis: int, size: DimLike) -> list[DimLike]:
 
 def _every(c: Context, x: Value, source: Value, axis: int, first: int, last: Any, step: int) -> Value:
     """Every ``step``-th slice replaced: the new ones are spread by interior padding, and a mask picks them."""
-    from neuron_ir.dtypes import BOOL
-
     size, count = x.shape[axis], (last - first + step - 1) // step
     if not count:
         return x
