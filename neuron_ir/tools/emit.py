@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from neuron_ir.core import Module
+from typing import TYPE_CHECKING
 
-__all__ = ["emit"]
+if TYPE_CHECKING:
+    from neuron_ir.core import Module
+
+__all__ = ["FORMS", "emit"]
+
+FORMS = ("nir", "generic", "stablehlo", "dot")
 
 
 def emit(module: Module, form: str, locations: bool = True) -> str:
-    """The module as ``nir``, ``generic``, ``dot`` or ``stablehlo`` text."""
+    """The module as text in one of ``FORMS``."""
     if form == "dot":
         from neuron_ir.tools.dot import to_dot
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuron_ir.diagnostics import IRError, fail
-from neuron_ir.tools.streams import exit_code, read_stdin
+from neuron_ir.tools.emit import FORMS
+from neuron_ir.tools.streams import decoded, exit_code, read_bytes
 
 if TYPE_CHECKING:
     from neuron_ir.core import Module
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 SPLIT = "// -----"
-EMIT = ("nir", "generic", "dot", "stablehlo")
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -37,7 +37,9 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("input", nargs="?", default="-", help="the .nir file; - is standard input (default)")
     parser.add_argument("-o", "--output", default="-", metavar="FILE", help="write here instead of to standard output")
-    parser.add_argument("--emit", choices=EMIT, default="nir", help="form of the output (generic: without aliases or shorthands)")
+    parser.add_argument(
+        "--emit", choices=FORMS, default="nir", help="form of the output (generic: every attribute, values by number)"
+    )
     parser.add_argument("--no-locations", action="store_true", help="leave out loc(...)")
     parser.add_argument("--split-input-file", action="store_true", help=f"treat the parts between lines '{SPLIT}' one by one")
     parser.add_argument("--list-passes", action="store_true", help="print every pass with its options and pipelines, and stop")
@@ -104,14 +106,14 @@ def _print_arguments(group: argparse._ArgumentGroup) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; gives the exit code."""
     try:
-        options = arguments().parse_args(_attach_rtol(sys.argv[1:] if argv is None else argv))
+        options = arguments().parse_args(_attach_values(sys.argv[1:] if argv is None else argv))
     except SystemExit as stop:
         return int(stop.code or 0)
     return exit_code(lambda: _run(options))
 
 
-def _attach_rtol(argv: Sequence[str]) -> list[str]:
-    """``--verify-numerics m.nir`` must not read the file's name as its value: only ``--verify-numerics=RTOL`` gives one."""
+def _attach_values(argv: Sequence[str]) -> list[str]:
+    """``--verify-numerics m.nir`` must not read the file's name as its value: an option of ``_ALONE`` has one after ``=`` only."""
     return [a if a not in _ALONE else f"{a}={_ALONE[a]}" for a in argv]
 
 
@@ -133,7 +135,7 @@ def _run(options: argparse.Namespace) -> int:
     passes = _passes(options.pipelines)
     if passes is None:
         return 2
-    text = _read(options.input)
+    text = decoded(read_bytes(options.input), options.input)
     name = "<stdin>" if options.input == "-" else options.input
     parts = split_input(text) if options.split_input_file else [text]
     if options.verify_diagnostics:
@@ -183,14 +185,6 @@ def _passes(pipelines: Sequence[str]) -> list[Pass] | None:
     except IRError as error:
         print(error, file=sys.stderr)
         return None
-
-
-def _read(path: str) -> str:
-    try:
-        data = read_stdin() if path == "-" else Path(path).read_bytes()
-        return data.decode("utf-8")
-    except (OSError, ValueError) as error:
-        raise fail("file", f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def split_input(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from neuron_ir.diagnostics import fail
 from neuron_ir.files import write_with
-from neuron_ir.tools.streams import exit_code, read_stdin
+from neuron_ir.tools.streams import decoded, exit_code, read_bytes
 
 if TYPE_CHECKING:
     from neuron_ir.backends.jax_cpu.signature import Signature
@@ -113,11 +113,7 @@ def _load(path: str) -> Module:
         return load(path)
     from neuron_ir.parser import parse
 
-    try:
-        text = read_stdin().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise fail("file", f"cannot read <stdin>: {error}") from None
-    module = parse(text, "<stdin>")
+    module = parse(decoded(read_bytes("-"), "<stdin>"), "<stdin>")
     module.verify()
     return module
 

@@ -1,4 +1,4 @@
-"""What the tools do with the standard streams, and how a run of a tool becomes an exit code."""
+"""What the tools read and write, standard streams included, and how a run of a tool becomes an exit code."""
 
 from __future__ import annotations
 
@@ -7,18 +7,30 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from neuron_ir.diagnostics import IRError, IRWarning, fail
 
-__all__ = ["exit_code", "read_stdin"]
+__all__ = ["decoded", "exit_code", "read_bytes"]
 
 
-def read_stdin() -> bytes:
-    """All of standard input; raises :class:`IRError` (``file``) where it is closed."""
-    if sys.stdin is None:
+def read_bytes(path: str) -> bytes:
+    """What a file holds, or for ``-`` all of standard input; raises :class:`IRError` (``file``) where it cannot be read."""
+    if path == "-" and sys.stdin is None:
         raise fail("file", "cannot read standard input: it is closed")
-    return sys.stdin.buffer.read()
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: no file can have this name
+        raise fail("file", f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def decoded(data: bytes, path: str) -> str:
+    """What was read from ``path`` as text; raises :class:`IRError` (``file``) where it is not UTF-8."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise fail("file", f"cannot read {path}: {error}") from None
 
 
 def exit_code(run: Callable[[], int]) -> int:

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.diagnostics import fail
+from neuron_ir.tools.emit import FORMS, emit
 from neuron_ir.tools.run import symbol_size
-from neuron_ir.tools.streams import exit_code, read_stdin
+from neuron_ir.tools.streams import decoded, exit_code, read_bytes
 
 if TYPE_CHECKING:
     from neuron_ir.core import Module
@@ -28,7 +29,6 @@ __all__ = ["main"]
 
 SOURCES = {".nir": "nir", ".pt2": "pt2", ".mlir": "stablehlo", ".mlirbc": "stablehlo", ".stablehlo": "stablehlo"}
 TARGETS = {".nir": "nir", ".mlir": "stablehlo", ".stablehlo": "stablehlo", ".dot": "dot", ".gv": "dot"}
-FORMS = ("nir", "generic", "stablehlo", "dot")
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -95,7 +95,7 @@ def _explain(options: argparse.Namespace) -> int:
 
     from neuron_ir import explain
 
-    data = _bytes(options.input)
+    data = read_bytes(options.input)
     explanation = explain(_exported(data, options.input) if options.source == "pt2" else _stablehlo(data, options.input))
     as_json = options.output.endswith(".json")
     _put((json.dumps(explanation.to_dict(), indent=1) if as_json else str(explanation)) + "\n", options.output)
@@ -106,11 +106,11 @@ def _read(options: argparse.Namespace) -> Module:
     """The program as a verified module."""
     if options.source == "nir" and options.input != "-":
         return _read_nir(options.input, options.target)
-    data = _bytes(options.input)
+    data = read_bytes(options.input)
     if options.source == "nir":
         from neuron_ir.parser import parse
 
-        module = parse(_decoded(data, options.input), "<stdin>")
+        module = parse(decoded(data, options.input), "<stdin>")
     elif options.source == "pt2":
         from neuron_ir import from_torch
 
@@ -141,22 +141,8 @@ def _parsed(path: str) -> Module:
     return module
 
 
-def _bytes(path: str) -> bytes:
-    try:
-        return read_stdin() if path == "-" else Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        raise fail("file", f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _decoded(data: bytes, path: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise fail("file", f"cannot read {path}: {error}") from None
-
-
 def _stablehlo(data: bytes, path: str) -> str | bytes:
-    return data if _is_bytecode(data) else _decoded(data, path)
+    return data if _is_bytecode(data) else decoded(data, path)
 
 
 def _is_bytecode(data: bytes) -> bool:
@@ -187,8 +173,6 @@ def _exported(data: bytes, path: str) -> Any:
 
 
 def _write(module: Module, options: argparse.Namespace) -> None:
-    from neuron_ir.tools.emit import emit
-
     if options.target == "nir" and options.output != "-":
         from neuron_ir.weights import save
 
