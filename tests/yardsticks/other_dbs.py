@@ -40,6 +40,12 @@ def cases(args: argparse.Namespace) -> list[str]:
     return listed
 
 
+def place(case: str) -> tuple[str, str]:
+    """The operator or optimizer as the row, its database as the column."""
+    database, name, _ = case.split(":")
+    return name, database
+
+
 def prepare() -> None:
     """Load everything, so that the first case takes no longer than the others."""
     run_case("hop:cond/simple:0")
