@@ -307,9 +307,11 @@ class Func:
     one dict per argument and result:
 
     * arguments: ``kind`` (``"input"`` by default, ``"weight"`` or ``"buffer"``), ``name`` (the user's name), ``weight`` (the key in
-      ``Module.weights`` bound to it);
-    * results: ``kind`` (``"output"`` by default, or ``"update"``: the new value of the argument with index ``updates``), ``name``,
-      ``number`` (the caller gets a Python number).
+      ``Module.weights`` bound to it), ``donated``, ``sharding``;
+    * results: ``updates`` (the index of the argument whose new value it is), ``name``, ``number`` (the caller gets a number),
+      ``role``, ``sharding``.
+
+    ``specs/language.md`` says what each means, and what ``attrs`` may hold.
     """
 
     __slots__ = ("name", "body", "result_types", "arg_attrs", "result_attrs", "dims", "attrs", "loc", "module")
