@@ -1,4 +1,7 @@
-"""Elementwise operations of one operand."""
+"""Elementwise operations of one operand, but for those that are one op on the operand cast to the result's type.
+
+Those are named in the op's own declaration (``aten=``), in ``neuron_ir/dialects/neuron/elementwise.py`` and ``special.py``.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,7 @@ from neuron_ir.frontends.torch.aten.pointwise import terms, widened
 from neuron_ir.frontends.torch.lowering import Context, lowers
 from neuron_ir.types import TensorType
 
-# Operation -> op; the operand is cast to the result's type, which is float where torch makes integers floats.
-_UNARY = {
-    "neg": "negate", "exp": "exponential", "exp2": "exp2", "log": "log", "log2": "log2", "log10": "log10", "sqrt": "sqrt",
-    "rsqrt": "rsqrt", "tanh": "tanh", "sigmoid": "logistic", "cos": "cosine", "sin": "sine", "tan": "tan", "acos": "acos",
-    "asin": "asin", "atan": "atan", "cosh": "cosh", "sinh": "sinh", "acosh": "acosh", "asinh": "asinh", "atanh": "atanh",
-    "erf": "erf", "erfc": "erfc", "erfinv": "erf_inv", "log1p": "log_plus_one", "expm1": "exponential_minus_one",
-    "reciprocal": "reciprocal", "square": "square", "bitwise_not": "not", "lgamma": "lgamma", "sinc": "sinc", "i0": "bessel_i0",
-    "special_i0e": "bessel_i0e", "special_i1": "bessel_i1", "special_i1e": "bessel_i1e", "special_ndtri": "ndtri",
-    "special_log_ndtr": "log_ndtr", "special_entr": "entr", "special_modified_bessel_i0": "bessel_i0",
-    "special_modified_bessel_i1": "bessel_i1",
-}  # fmt: skip
-
-# The same for operations that leave integers as they are.
+# Operation -> op, where integers stay as they are.
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "fix": "trunc", "round": "round_nearest_even"}
 
 # Operation -> op that gives bool, and what integers give.
@@ -32,13 +23,6 @@ _TESTS = {
     "isnan": ("is_nan", False), "isinf": ("is_inf", False), "isfinite": ("is_finite", True), "isposinf": ("is_pos_inf", False),
     "isneginf": ("is_neg_inf", False),
 }  # fmt: skip
-
-
-def _unary_rule(op_name: str) -> Any:
-    def rule(c: Context, x: Value) -> Value:
-        return c.b.make(f"neuron.{op_name}", c.cast(x, c.out.dtype))
-
-    return rule
 
 
 def _rounding_rule(op_name: str) -> Any:
@@ -60,8 +44,6 @@ def _test_rule(op_name: str, of_integers: bool) -> Any:
     return rule
 
 
-for _name, _op in _UNARY.items():
-    lowers(f"{_name}.default")(_unary_rule(_op))
 for _name, _op in _ROUNDING.items():
     lowers(f"{_name}.default")(_rounding_rule(_op))
 for _name, (_op, _of_integers) in _TESTS.items():

@@ -39,9 +39,15 @@ unary(
 unary("erfc", FLOAT, "``1 - erf(x)``, exact for large ``x``.", lambda j, x: j.lax.erfc(x), "erfc.default")
 unary("erf_inv", FLOAT, "The inverse of erf; +-inf at +-1, NaN outside.", lambda j, x: j.lax.erf_inv(x), "erfinv.default")
 unary("lgamma", FLOAT, "``log(|gamma(x)|)``; inf at 0, -1, -2, ...", _lgamma, "lgamma.default")
-unary("bessel_i0", FLOAT, "The modified Bessel function I0.", _bessel("bessel_i0e"), "i0.default")
+unary(
+    "bessel_i0", FLOAT, "The modified Bessel function I0.", _bessel("bessel_i0e"),
+    ("i0.default", "special_modified_bessel_i0.default"),
+)  # fmt: skip
 unary("bessel_i0e", FLOAT, "``e**-|x| * I0(x)``.", lambda j, x: j.lax.bessel_i0e(x), "special_i0e.default")
-unary("bessel_i1", FLOAT, "The modified Bessel function I1.", _bessel("bessel_i1e"), "special_i1.default")
+unary(
+    "bessel_i1", FLOAT, "The modified Bessel function I1.", _bessel("bessel_i1e"),
+    ("special_i1.default", "special_modified_bessel_i1.default"),
+)  # fmt: skip
 unary("bessel_i1e", FLOAT, "``e**-|x| * I1(x)``.", lambda j, x: j.lax.bessel_i1e(x), "special_i1e.default")
 unary("ndtri", FLOAT, "The inverse of the normal distribution function.", _special("ndtri"), "special_ndtri.default")
 unary("log_ndtr", FLOAT, "The logarithm of the normal distribution function.", _log_ndtr, "special_log_ndtr.default")
