@@ -80,9 +80,8 @@ def composite_kernel(op: Any) -> Any:
     return partial(get("get_kernel")(op, "CPU").call_boxed, keys)
 
 
-def with_graph_module(program: Any, graph_module: Any) -> Any:
-    """A copy of an ExportedProgram with another graph, whose results may have other names; the tensors are shared."""
-    signature = program.graph_signature
+def with_graph_module(program: Any, graph_module: Any, signature: Any) -> Any:
+    """A copy of an ExportedProgram with another graph, whose results may have other names, and its signature."""
     results = next(n for n in reversed(graph_module.graph.nodes) if n.op == "output").args[0]
     named = [
         replace(spec, arg=replace(spec.arg, name=result.name)) if hasattr(result, "name") and hasattr(spec.arg, "name") else spec

@@ -21,6 +21,7 @@ from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.decompositions import KEEP, decomposition_table, retrace_table
 from neuron_ir.frontends.torch.inplace import rewrite_private_writes
 from neuron_ir.frontends.torch.locations import node_location
+from neuron_ir.frontends.torch.shared import merge_shared_inputs
 from neuron_ir.frontends.torch.signature import ProgramSignature, read_signature
 
 if TYPE_CHECKING:
@@ -139,8 +140,9 @@ def functionalize(program: ExportedProgram, keep: frozenset[str] = KEEP) -> Func
     rewrite_private_writes(owner.graph)
     origins, guards = _origins(program.graph_module), _compat.guards(program)
     if _must_retrace(owner.graph):
+        merged = merge_shared_inputs(program, owner.graph)
         owner.recompile()
-        program = _compat.with_graph_module(program, owner).run_decompositions(retrace_table(keep))
+        program = _compat.with_graph_module(program, owner, merged).run_decompositions(retrace_table(keep))
         owner = program.graph_module
         return FunctionalProgram(owner.graph, owner, read_signature(program), program.range_constraints, True, origins, guards)
     _decompose_nodes(owner.graph, decomposition_table(keep))

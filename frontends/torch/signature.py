@@ -178,8 +178,11 @@ def _input_paths(program: ExportedProgram) -> list[tuple[str, str]]:
     spec = program.call_spec.in_spec
     if spec is None or spec.num_leaves != len(names):
         return [(name, f"L[{name!r}]") for name in names]
-    leaves, _ = _compat.get("tree_flatten_with_path")(_compat.get("tree_unflatten")(names, spec))
-    return [_named(path, name) for path, name in leaves]
+    values = {n.name: n.meta.get("val") for n in program.graph.find_nodes(op="placeholder")}
+    # fake tensors, since a class of the user's, such as a cache, may look at its parts when it is made of them
+    fakes = [values.get(name) for name in names]
+    leaves, _ = _compat.get("tree_flatten_with_path")(_compat.get("tree_unflatten")(fakes, spec))
+    return [_named(path, name) for (path, _), name in zip(leaves, names, strict=True)]
 
 
 def _named(path: Any, name: str) -> tuple[str, str]:
@@ -196,10 +199,11 @@ def _key(step: Any) -> Any:
 def _path(parts: list[str], name: str) -> str:
     """`parts` starts with 0 (positional) or 1 (keyword), then the argument's place or key, then the path inside it."""
     where, first, *inner = parts
-    stem = first if where == "1" else _stem(name, len(inner))
+    stem = first if where == "1" else _stem(name, inner)
     return ".".join([stem, *inner])
 
 
-def _stem(name: str, depth: int) -> str:
-    """`cache_keys_0` at depth 2 gives `cache`: torch names a nested placeholder by joining the path with `_`."""
-    return name.rsplit("_", depth)[0] if depth else name
+def _stem(name: str, inner: list[str]) -> str:
+    """`cache_keys_0` with the inner path `keys`, `0` gives `cache`: torch joins the path of a nested placeholder with `_`."""
+    ending = "".join(f"_{part}" for part in inner)
+    return name.removesuffix(ending) if name.endswith(ending) else name.rsplit("_", len(inner))[0]
