@@ -12,13 +12,13 @@ import neuron_ir
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported
 
 
-def _llama() -> Any:
+def _llama(layers: int = 2) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=128, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=256, initializer_range=0.3, eos_token_id=None, bos_token_id=1, pad_token_id=0,
+        vocab_size=128, hidden_size=32, intermediate_size=64, num_hidden_layers=layers, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.3, eos_token_id=None, bos_token_id=1, pad_token_id=0,
     )  # fmt: skip
     return LlamaForCausalLM(config).eval().requires_grad_(False)
 
@@ -59,7 +59,7 @@ def test_a_dynamic_cache_goes_in_and_out_and_grows() -> None:
     from transformers.integrations.executorch import register_dynamic_cache_export_support
 
     register_dynamic_cache_export_support()
-    model = _llama()
+    model = _llama(1)
 
     class Step(torch.nn.Module):
         def __init__(self) -> None:
@@ -81,9 +81,9 @@ def test_a_dynamic_cache_goes_in_and_out_and_grows() -> None:
     with torch.no_grad():
         program = torch.export.export(Step(), (torch.tensor([[7]]), example), dynamic_shapes=sizes, strict=False)
     run = neuron_ir.compile(neuron_ir.from_torch(program))
-    for start in (3, 9):
+    for start, tokens in ((3, (11, 12)), (9, (13,))):
         mine, theirs = filled(start), filled(start)
-        for token in (11, 12):
+        for token in tokens:
             ids = torch.tensor([[token]])
             leaves, tree = torch.utils._pytree.tree_flatten(mine)
             logits, *grown = torch.utils._pytree.tree_leaves(run(ids, *leaves))
@@ -92,4 +92,4 @@ def test_a_dynamic_cache_goes_in_and_out_and_grows() -> None:
             assert _error(logits, want.logits) < 1e-5
             for layer, other in zip(mine.layers, want.past_key_values.layers, strict=True):
                 assert _error(layer.keys, other.keys) < 1e-5 and _error(layer.values, other.values) < 1e-5
-        assert mine.get_seq_length() == start + 2
+        assert mine.get_seq_length() == start + len(tokens)
