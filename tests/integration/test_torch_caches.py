@@ -18,7 +18,8 @@ def _llama(layers: int = 2) -> Any:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=128, hidden_size=32, intermediate_size=64, num_hidden_layers=layers, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.3, eos_token_id=None, bos_token_id=1, pad_token_id=0,
+        num_key_value_heads=2, max_position_embeddings=256,
+        initializer_range=0.3, eos_token_id=None, bos_token_id=1, pad_token_id=0,
     )  # fmt: skip
     return LlamaForCausalLM(config).eval().requires_grad_(False)
 
