@@ -55,10 +55,9 @@ def prepare() -> None:
 
 def run_case(case: str) -> tuple[str, str]:
     """The outcome of one case."""
-    import torch
-
     from neuron_ir.diagnostics import IRError
     from tests.yardsticks.opinfo import run_whole_path
+    from tests.yardsticks.path import refusal
 
     warnings.simplefilter("ignore")
     try:
@@ -77,15 +76,13 @@ def run_case(case: str) -> tuple[str, str]:
     try:
         actual = run_whole_path(program, [t.clone() for t in program_of.tensors])
     except IRError as error:
-        first = error.diagnostics[0]
-        return "refused", first.message
+        return "refused", refusal(error)
     error = difference(expected, actual)
     if isinstance(error, str):
         return "wrong", error
     if error <= TOLERANCE:
         return "right", f"{error:.1e} {how}".strip()
-    with torch.device("cpu"):
-        exact = program_of.in_double_precision()
+    exact = program_of.in_double_precision()
     second = difference(exact, actual, types=False) if exact is not None else "no f64"
     if not isinstance(second, str) and second <= TOLERANCE:
         return "right", f"{second:.1e} of double precision {how}".strip()
@@ -195,8 +192,6 @@ class Program:
 
     def in_double_precision(self) -> list[Any] | None:
         """The result with weights and inputs in f64, ``None`` where the model cannot."""
-        import torch
-
         kept = self.tensors
         try:
             self.model.double()
@@ -207,7 +202,6 @@ class Program:
         finally:
             self.model.float()
             self.tensors = kept
-            del torch
 
     def exported(self) -> tuple[Any, str]:
         """The exported program, and how it was had: with transformers' patches where torch alone cannot."""
