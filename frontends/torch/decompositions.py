@@ -96,7 +96,7 @@ EXTRA = frozenset(
     aten.bitwise_left_shift.Scalar_Tensor aten.bitwise_right_shift.Scalar_Tensor
     aten.remainder.Scalar_Tensor aten.rrelu_with_noise_backward.default
     aten.batch_norm_backward.default aten.tril_indices.default aten.triu_indices.default
-    aten.special_erfcx.default aten.log_normal.default aten.geometric.default aten.cauchy.default
+    aten.special_erfcx.default aten.log_normal.default aten.cauchy.default
 """.split()
 )
 

@@ -12,11 +12,12 @@ from typing import Any
 
 from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.expression import Expr
+from neuron_ir.dialects.neuron.shapes import product as size_of
 from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import I64
 from neuron_ir.frontends.torch.aten.bags import MAX, bagged
 from neuron_ir.frontends.torch.aten.composites import segment_reduce
-from neuron_ir.frontends.torch.aten.indexing import flat, size_of
+from neuron_ir.frontends.torch.aten.indexing import flat
 from neuron_ir.frontends.torch.aten.linalg import batched
 from neuron_ir.frontends.torch.aten.pool import avg_pool, dims_of, grid_sampler, interpolated
 from neuron_ir.frontends.torch.aten.views import replication_pad
@@ -192,7 +193,7 @@ def weight_norm_backward(c: Context, grad: Value, v: Value, g: Value, norms: Val
 
 @lowers("_embedding_bag_backward.default")
 def embedding_bag_backward(
-    c: Context, grad: Value, indices: Value, offsets: Value, _bag_of: Value, _sizes: Value, picked: Value, rows: Any,
+    c: Context, grad: Value, indices: Value, offsets: Value, _bag_of: Value, sizes: Value, picked: Value, rows: Any,
     scale_grad_by_freq: bool, mode: int, sparse: bool, weights: Value | None, padding_idx: int = -1,
 ) -> Value:  # fmt: skip
     """Of the table. A maximum's gradient goes to the row that was picked, an empty bag's nowhere."""
@@ -200,7 +201,7 @@ def embedding_bag_backward(
         raise c.unsupported("sparse gradients, or gradients scaled by frequency")
     zeros = c.scalar(0, grad.dtype, (rows, grad.shape[1]))
     if mode == MAX:
-        e = Expr(c.b, _sizes).compare("GT", 0).broadcast(grad.shape, (0,)).where(Expr(c.b, grad), 0.0)
+        e = Expr(c.b, sizes).compare("GT", 0).broadcast(grad.shape, (0,)).where(Expr(c.b, grad), 0.0)
         return c.b.scatter_elements(zeros, picked, e.value, axis=0, mode="add")  # type: ignore[no-any-return]
     options: dict[str, Any] = {"mode": mode, "per_sample_weights": weights, "padding_idx": padding_idx, "count": grad.shape[0]}
     return gradient(c, grad, [zeros], lambda table: bagged(c, table, indices, offsets, **options)[0])  # type: ignore[no-any-return]

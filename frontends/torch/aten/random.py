@@ -85,7 +85,9 @@ def rand(c: Context, *_args: Any, **options: Any) -> Value:
 
 
 def uniform(c: Context, low: float, high: float, type: TensorType) -> Value:
-    """Uniform floats in ``[low, high)``."""
+    """Uniform floats in ``[low, high)``; of complex numbers both parts."""
+    if type.dtype.is_complex:
+        return c.b.complex(*(uniform(c, low, high, type.with_dtype(type.dtype.real)) for _ in range(2)))  # type: ignore[no-any-return]
     state = c.random_state()
     new, x = c.b.random_uniform(state, low=low, high=high, out=(state.type, type))
     c.advance(new)
@@ -93,7 +95,10 @@ def uniform(c: Context, low: float, high: float, type: TensorType) -> Value:
 
 
 def normal(c: Context, mean: float, std: float, type: TensorType) -> Value:
-    """Normal floats."""
+    """Normal floats; of complex numbers both parts have that mean and half of the variance, as in torch."""
+    if type.dtype.is_complex:
+        part = type.with_dtype(type.dtype.real)
+        return c.b.complex(*(normal(c, mean, std * 0.5**0.5, part) for _ in range(2)))  # type: ignore[no-any-return]
     state = c.random_state()
     new, x = c.b.random_normal(state, mean=mean, std=std, out=(state.type, type))
     c.advance(new)
@@ -163,6 +168,14 @@ def exponential(c: Context, _x: Value, rate: float = 1.0, **_options: Any) -> Va
     u = uniform(c, 0.0, 1.0, TensorType(c.out.shape, F64 if c.out.dtype is F64 else F32))
     drawn = c.b.negate(c.b.log_plus_one(c.b.negate(u)))
     return c.cast(c.b.divide(drawn, c.scalar(rate, drawn.dtype, drawn.shape)), c.out.dtype)
+
+
+@lowers("geometric.default")
+def geometric(c: Context, _x: Value, p: float, **_options: Any) -> Value:
+    """The number of trials up to the first success."""
+    u = Expr(c.b, uniform(c, 0.0, 1.0, TensorType(c.out.shape, F64)))
+    failures = ((1.0 - u).log() / math.log1p(-p)).unary("floor") if p < 1 else u * 0.0
+    return c.cast((failures + 1.0).value, c.out.dtype)
 
 
 @lowers("randperm.default", "randperm.generator")
