@@ -12,6 +12,7 @@ FIRST_SPECIAL = 96  # ids below are text
 
 # The first line that names a field gives the largest value that it keeps; * stands for anything, 0 for the heads of keys.
 _LIMITS: list[tuple[int, str]] = [
+    (16, "index_n_heads"),  # with few of them scores are 0 for several tokens, and torch leaves open which of equal ones it takes
     (0, "*num_key_value_heads *num_kv_heads num_query_groups linear_num_key_heads"),
     (8, "mamba_n_heads mamba_num_heads n_mamba_heads linear_num_value_heads linear_num_heads"),
     (
