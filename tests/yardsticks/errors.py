@@ -61,7 +61,7 @@ def run_case(case: str) -> tuple[str, str]:
     try:
         program = torch.export.export(call.module(), tuple(call.copies()), strict=False)
     except Exception as error:
-        return "not exportable", f"{type(error).__name__}: {error}".replace("\n", " ")
+        return "not exportable", f"torch refuses the call while it exports it, with {type(error).__name__}"
     try:
         expected = torch.utils._pytree.tree_leaves(program.module()(*call.copies()))
     except Exception:
