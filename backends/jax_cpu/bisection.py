@@ -259,6 +259,5 @@ def _wide_attr(value: Any) -> Any:
     if isinstance(value, TensorType):
         return _wide_type(value)
     if isinstance(value, Dense) and value.dtype.is_float and value.dtype is not F64:
-        wide = Dense.of(value.array.astype("float64"), F64)
-        return wide
+        return Dense.of(value.array.astype("float64"), F64)
     return value

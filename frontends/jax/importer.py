@@ -20,7 +20,7 @@ from neuron_ir.dims import UNKNOWN, Dim, DimLike, Range, symbol
 from neuron_ir.dims import evaluate as evaluate_size
 from neuron_ir.dtypes import DType, dtype_of_numpy
 from neuron_ir.explanation import Journal, ops_after
-from neuron_ir.frontends.jax._compat import expand_chlo, ir
+from neuron_ir.frontends.jax._compat import expand_chlo, ir, stablehlo
 from neuron_ir.frontends.jax.dense import constant_array
 from neuron_ir.frontends.jax.locations import Locations
 from neuron_ir.frontends.jax.lower import WEIGHT_BYTES, Lowered
@@ -502,8 +502,6 @@ def _text(attrs: Mapping[str, Any], name: str) -> str:
 
 def _bound(type: Any, axis: int) -> int | None:
     """The largest size of an unknown dim, where the type says one."""
-    from neuron_ir.frontends.jax._compat import stablehlo
-
     if type.encoding is None:
         return None
     try:

@@ -15,7 +15,7 @@ from neuron_ir.frontends.torch.export import FunctionalProgram
 from neuron_ir.frontends.torch.importer import import_program
 from neuron_ir.frontends.torch.signature import INPUT, OUTPUT, ProgramInput, ProgramOutput, ProgramSignature
 from neuron_ir.passmanager import run_passes
-from neuron_ir.specialise import specialise
+from neuron_ir.specialise import size_inputs, specialise
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ class CompiledGraph:
         options.dump(kind, name, {"optimised.nir": module.text(locations=True)})
         log.debug("%s, after %s:\n%s", self.name, options.passes or "no pass", module)
         self.programs: dict[tuple[int, ...], Any] = {}
-        self.size_inputs: tuple[Any, ...] = module.main.attrs.get("size_inputs", ())
+        self.size_inputs = size_inputs(module.main)
         output = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
         self.is_size = [_is_size(item) for item in output.args[0]]
 

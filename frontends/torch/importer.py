@@ -257,7 +257,7 @@ class GraphReader:
 
     def attribute(self, node: Any) -> None:
         """A ``get_attr`` node: a graph for control flow, or a tensor that the program holds."""
-        found = getattr_path(self.owner, node.target)
+        found = operator.attrgetter(node.target)(self.owner)
         if hasattr(found, "dtype") and hasattr(found, "detach"):
             self.context.node = node
             found = self.literals(node.target, found.detach())
@@ -444,10 +444,3 @@ def _flat(items: Any) -> Sequence[Any]:
 
 def _hint(name: str) -> str:
     return name.replace(".", "_") if name.isidentifier() or "." in name else ""
-
-
-def getattr_path(owner: Any, path: str) -> Any:
-    """``owner.a.b`` for ``"a.b"``."""
-    for part in path.split("."):
-        owner = getattr(owner, part)
-    return owner

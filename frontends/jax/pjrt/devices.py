@@ -7,13 +7,13 @@ import os
 from neuron_ir import __version__
 from neuron_ir.backends.base import open_host
 from neuron_ir.diagnostics import fail
+from neuron_ir.frontends.jax._compat import PLATFORM
 from neuron_ir.frontends.jax.pjrt.buffers import Buffer
 from neuron_ir.frontends.jax.pjrt.cells import Cell
 from neuron_ir.frontends.jax.pjrt.native import take_retired
 
-__all__ = ["Client", "Device", "PLATFORM", "wanted_devices"]
+__all__ = ["Client", "Device", "wanted_devices"]
 
-PLATFORM = "neuron"
 NUM_DEVICES = "NEURON_IR_NUM_DEVICES"
 
 
