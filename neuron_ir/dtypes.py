@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, cached_property
 from typing import Any
 
-__all__ = ["DType", "dtype", "dtype_of_numpy", "all_dtypes"]
+__all__ = ["DType", "all_dtypes", "dtype", "dtype_of_numpy", "dtype_of_torch", "is_dtype"]
 
 
 class DType:
@@ -113,3 +113,12 @@ _BY_NUMPY_NAME = {t.numpy_name.rstrip("_"): t for t in _TABLE.values() if t.name
 def dtype_of_numpy(np_dtype: Any) -> DType:
     """The element type of a numpy dtype (ml_dtypes included); ``KeyError`` with its name when there is none."""
     return _BY_NUMPY_NAME[str(np_dtype)]
+
+
+@cache
+def dtype_of_torch(torch_dtype: Any) -> DType:
+    """The element type of a torch dtype, by its name, which is numpy's; ``KeyError`` with that name when there is none."""
+    found = _BY_NUMPY_NAME[str(torch_dtype).removeprefix("torch.")]
+    if found.bits < 8 and found.kind != "bool":  # torch has names for these, and no arithmetic
+        raise KeyError(str(torch_dtype))
+    return found

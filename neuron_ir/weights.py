@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from neuron_ir.attrs import Resource
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import IRError, fail
-from neuron_ir.dtypes import DType, dtype, dtype_of_numpy, is_dtype
+from neuron_ir.dtypes import DType, dtype, dtype_of_numpy, dtype_of_torch, is_dtype
 from neuron_ir.files import write_text, write_whole
 from neuron_ir.types import TensorType
 
@@ -31,13 +31,6 @@ _SAFETENSORS = {
     "f8e5m2": "F8_E5M2", "f8e4m3fn": "F8_E4M3", "f16": "F16", "bf16": "BF16", "f32": "F32", "f64": "F64", "c64": "C64",
 }  # fmt: skip
 _FROM_SAFETENSORS = {v: k for k, v in _SAFETENSORS.items()}
-
-_TORCH = {
-    "bool": "bool", "uint8": "u8", "int8": "i8", "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64",
-    "uint64": "u64", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2", "float8_e4m3fnuz": "f8e4m3fnuz",
-    "float8_e5m2fnuz": "f8e5m2fnuz", "float8_e8m0fnu": "f8e8m0", "float16": "f16", "bfloat16": "bf16", "float32": "f32",
-    "float64": "f64", "complex64": "c64", "complex128": "c128",
-}  # fmt: skip
 
 
 def _is_torch(array: Any) -> bool:
@@ -62,10 +55,11 @@ def to_numpy(array: Any) -> Any:
 
 
 def _torch_dtype(tensor: Any) -> DType:
-    name = str(tensor.dtype).removeprefix("torch.")
-    if name not in _TORCH:
-        raise fail("weights", f"a torch tensor of dtype {name} cannot be a weight")
-    return dtype(_TORCH[name])
+    try:
+        return dtype_of_torch(tensor.dtype)
+    except KeyError:
+        name = str(tensor.dtype).removeprefix("torch.")
+        raise fail("weights", f"a torch tensor of dtype {name} cannot be a weight") from None
 
 
 def element_type(array: Any) -> DType:

@@ -9,18 +9,10 @@ from typing import Any
 from neuron_ir.diagnostics import fail
 from neuron_ir.dialects.neuron.shapes import product
 from neuron_ir.dims import Dim, DimLike, Range, function, symbol
-from neuron_ir.dtypes import DType, dtype
+from neuron_ir.dtypes import DType, dtype_of_torch
 from neuron_ir.types import TensorType
 
 __all__ = ["Symbols", "dim_names"]
-
-_DTYPES = {
-    "bool": "bool", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32",
-    "uint64": "u64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
-    "complex64": "c64", "complex128": "c128",
-    "float8_e4m3fn": "f8e4m3fn", "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2": "f8e5m2", "float8_e5m2fnuz": "f8e5m2fnuz",
-    "float8_e8m0fnu": "f8e8m0",
-}  # fmt: skip
 
 _UNBOUNDED = 2**48
 _UNBACKED = re.compile(r"u\d+")  # torch's names of sizes that the data decide
@@ -40,17 +32,13 @@ class Symbols:
         self.open: set[str] = set()  # names of such sizes that no operation has given yet
         self._waived: set[tuple[str, int]] = set()  # upper bounds that torch asserts by mistake
         self._owners: dict[str, str] = {}
-        self._dtypes: dict[Any, DType] = {}
 
     def dtype(self, torch_dtype: Any) -> DType:
         """The element type of a ``torch.dtype``; :class:`IRError` naming it where the IR has none."""
-        found = self._dtypes.get(torch_dtype)
-        if found is None:
-            name = str(torch_dtype).removeprefix("torch.")
-            if name not in _DTYPES:
-                raise fail("unsupported", f"the element type {torch_dtype} has no counterpart in the IR")
-            found = self._dtypes[torch_dtype] = dtype(_DTYPES[name])
-        return found
+        try:
+            return dtype_of_torch(torch_dtype)
+        except KeyError:
+            raise fail("unsupported", f"the element type {torch_dtype} has no counterpart in the IR") from None
 
     def type_of(self, fake: Any) -> TensorType:
         """The tensor type of a fake (or real) tensor."""
