@@ -65,6 +65,11 @@ class Target:
         """Accumulation memory per partition, in bytes."""
         return self.psum_banks * self.psum_bank_bytes
 
+    @property
+    def sbuf_total(self) -> float:
+        """On-chip memory of the core, in bytes."""
+        return self.partitions * self.sbuf_bytes
+
     def matmul_flops(self, element: DType) -> float:
         """Peak of the Tensor engine in flop/s for operands of ``element``: 128 x 128 x 2 x clock for bf16, f16 and tf32."""
         peak = self.partitions * self.stationary_free * 2 * self.tensor_clock * 1e9
