@@ -1,4 +1,4 @@
-"""What an op costs: arithmetic per engine, and bytes of its operands and results.
+"""What an op costs: arithmetic per engine. What a kernel moves and how long it takes follow in :mod:`neuron_ir.kernel_cost`.
 
 The unit of account is the element that an engine must touch, or for the Tensor engine the floating-point operation. An op's own
 ``cost`` facet overrides the default of its traits; a composite without one costs what its expansion costs.
@@ -10,11 +10,10 @@ from dataclasses import dataclass, fields
 
 from neuron_ir.core import Block, Func, Op, Value
 from neuron_ir.meaning import expansion
-from neuron_ir.target import Target
 from neuron_ir.traffic import trips
 from neuron_ir.types import TensorType
 
-__all__ = ["Cost", "bytes_moved", "cost_of", "seconds"]
+__all__ = ["Cost", "cost_of", "cost_of_block", "cost_of_func"]
 
 # Functions that the Scalar engine evaluates by piecewise polynomials; other elementwise work goes to the Vector engine.
 SCALAR_ENGINE = frozenset(
@@ -75,20 +74,3 @@ def cost_of_func(func: Func) -> Cost:
 
 def _elements(value: Value) -> int:
     return value.type.size if isinstance(value.type, TensorType) else 0
-
-
-def bytes_moved(op: Op) -> int:
-    """Bytes that an op reads and writes in HBM when it runs alone: each distinct operand and each result once."""
-    values = {*op.operands, *op.results}
-    return sum(v.type.nbytes for v in values if isinstance(v.type, TensorType))
-
-
-def seconds(cost: Cost, hbm_bytes: int, element: TensorType, on: Target) -> dict[str, float]:
-    """The time in seconds that each engine, and the memory, is busy; the largest is the roofline bound."""
-    return {
-        "tensor": cost.flops / on.matmul_flops(element.dtype),
-        "vector": cost.dve / on.vector_rate(element.dtype),
-        "scalar": cost.act / on.scalar_rate(element.dtype),
-        "gpsimd": cost.gpsimd / (on.partitions * on.gpsimd_clock * 1e9),
-        "memory": hbm_bytes / (on.hbm_rate * 1e9),
-    }

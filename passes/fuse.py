@@ -142,7 +142,7 @@ class _Fusion:
         there = self.capacity / self.on.partitions
         for op, joins in zip(self.groups.ops, self.joins, strict=True):
             if joins and op.name not in FREE and (needed := least_bytes(op, self.on)) > there:
-                raise op.error("pass", f"one tile of it takes {needed} bytes of SBUF per partition, and there are {int(there)}")
+                raise op.error("capacity", f"one tile of it takes {needed} bytes of SBUF per partition, and there are {int(there)}")
 
     # --- views ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neuron_ir import IRError, dtype, parse
-from neuron_ir.cost import Cost, bytes_moved, cost_of, cost_of_func, seconds
+from neuron_ir.cost import Cost, cost_of_func
 from neuron_ir.target import target
 
 
@@ -45,27 +45,9 @@ def test_a_loop_counts_each_trip() -> None:
     assert cost(text) == Cost(dve=80)
 
 
-def test_bytes_count_each_operand_once() -> None:
-    module = parse(
-        "func @main(%x: tensor<4x8xbf16>) -> tensor<4x8xbf16> { %y = neuron.add(%x, %x) : tensor<4x8xbf16> func.return(%y) }"
-    )
-    op = module.main.body.first
-    assert op is not None
-    assert bytes_moved(op) == 2 * 4 * 8 * 2
-    assert cost_of(op) == Cost(dve=32)
-
-
 @pytest.mark.parametrize(("name", "tflops"), [("trn1", 91.75), ("trn2", 78.64), ("trn3", 78.64)])
 def test_the_peak_is_the_published_one(name: str, tflops: float) -> None:
     assert target(name).matmul_flops(dtype("bf16")) == pytest.approx(tflops * 1e12, rel=1e-3)
-
-
-def test_time_is_work_over_rate() -> None:
-    on = target("trn2")
-    module = parse("func @main(%x: tensor<960xf32>) -> tensor<960xf32> { func.return(%x) }")
-    busy = seconds(Cost(dve=960), 716_000, module.main.args[0].type, on)
-    assert busy["vector"] == pytest.approx(960 / (256 * 0.96e9))
-    assert busy["memory"] == pytest.approx(1e-6)
 
 
 def test_an_unknown_target_is_refused_with_the_nearest_name() -> None:
