@@ -58,6 +58,7 @@ SAMPLES = [
         "window_reversal": [1],
     }),
     ("cholesky", [M], {"lower": False}),
+    ("geqrf", ["2x5x3xf32"], {}),
     ("triangular_solve", [M, M], {"transpose_a": "ADJOINT", "left_side": False, "unit_diagonal": True}),
     ("fft", ["2x8xf32"], {"fft_type": "RFFT", "fft_length": [8]}),
     ("eigh", [M], {}), ("eig", [M], {}), ("lu", [M], {}), ("schur", [M], {}),
