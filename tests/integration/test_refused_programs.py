@@ -74,14 +74,6 @@ UNSUPPORTED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: imported(lambda x: torch.while_loop(lambda x: x.sum() < 9, lambda x: (x + x.nonzero().sum(),), (x,)), X),
         "aten.nonzero.default: a size that depends on the data, inside a region of control flow",
     ),
-    "dropout in a branch": (
-        lambda: imported(in_branch(lambda x: F.dropout(x, 0.5, True)), X),
-        "aten.native_dropout.default: random numbers inside a region of control flow",
-    ),
-    "numbers drawn in a branch": (
-        lambda: imported(in_branch(torch.rand_like), X),
-        "aten.rand_like.default: random numbers inside a region of control flow",
-    ),
 }  # fmt: skip
 
 # --- what the data rule out -------------------------------------------------------------------------------------------

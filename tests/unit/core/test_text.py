@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neuron_ir
+from neuron_ir.locations import FileLoc
 from neuron_ir.attrs import Dense, same_attr
 from neuron_ir.compare import first_difference
 from neuron_ir.diagnostics import IRError
@@ -38,7 +39,7 @@ def test_everything_written_is_kept() -> None:
     assert main.arg_attrs[1] == {"kind": "weight", "weight": "blocks.0.w"}
     assert main.result_attrs == [{"name": "out"}, {"updates": 2}]
     ops = {op.results[0].name: op for op in main.body.ops if op.results}
-    assert ops["i"].loc == neuron_ir.diagnostics.FileLoc("m.py", 3, 7, "blocks.0", neuron_ir.diagnostics.FileLoc("main.py", 1, 1))
+    assert ops["i"].loc == FileLoc("m.py", 3, 7, "blocks.0", FileLoc("main.py", 1, 1))
     assert [p.short for p in ops["low"].loc.places] == ["a.py:1:2", "b.py:3:4"]
     constants = [op.get("value") for op in main.body.ops if op.name == "neuron.constant"]
     assert constants[0].data == struct.pack("<3f", -0.0, float("inf"), float("nan")) + struct.pack("<I", 0x00800000)

@@ -55,7 +55,7 @@ def test_a_torch_program() -> None:
     explanation = neuron_ir.explain(Model(), torch.ones(2, 3))
     assert not explanation.ok and explanation.counts["refused"] == 1
     (refused,) = by_name(explanation, "explained.mystery.default")
-    assert (refused.fate, refused.reason) == ("refused", "no rule for this operation")
+    assert (refused.fate, refused.reason) == ("refused", "no rule for this operation; neuron_ir.register_lowering gives it one")
     assert refused.file == __file__ and refused.line == FIRST + 3
     (linear,) = by_name(explanation, "aten.linear.default")
     assert (linear.fate, linear.into, linear.line, linear.scope) == ("direct", ("neuron.linear",), FIRST + 1, "inner")

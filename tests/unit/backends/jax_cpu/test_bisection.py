@@ -41,7 +41,7 @@ def test_a_constant_changed_on_the_way_is_found_against_torch(net) -> None:
     found = neuron_ir.bisect(ir, model, (x,), rtol=1e-5)
     assert found.op is norm and found.compared == 2 and 1e-3 < found.error < 1
     line = Net.forward.__code__.co_firstlineno + 1
-    assert f"test_bisect.py:{line} in norm: neuron.layer_norm gives %layer_norm (f32 -> f32)" in str(found)
+    assert f"test_bisection.py:{line} in norm: neuron.layer_norm gives %layer_norm (f32 -> f32)" in str(found)
 
 
 def test_lower_precision_is_found_against_float64(net) -> None:
