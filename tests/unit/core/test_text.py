@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neuron_ir
-from neuron_ir.locations import FileLoc
 from neuron_ir.attrs import Dense, same_attr
 from neuron_ir.compare import first_difference
 from neuron_ir.diagnostics import IRError
 from neuron_ir.dtypes import all_dtypes
+from neuron_ir.locations import FileLoc
 from neuron_ir.parser import MAX_NESTING
 from tests.unit.core.programs import EVERYTHING, SHAPES
 
