@@ -86,6 +86,9 @@ def run_case(case: str) -> tuple[str, str]:
     second = difference(exact, actual, types=False) if exact is not None else "no f64"
     if not isinstance(second, str) and second <= TOLERANCE:
         return "right", f"{second:.1e} of double precision {how}".strip()
+    there = difference(expected, program_of.run(program))
+    if not isinstance(there, float) or there > TOLERANCE:
+        return "not exportable", f"torch's own run of the exported program is off by {there}"
     return "wrong", f"{error:.1e} of the largest value; of double precision {second}"
 
 
@@ -210,6 +213,14 @@ class Program:
         except Exception:
             with _patched(self.model):
                 return self.export(), "(exported under transformers' patches)"
+
+    def run(self, program: Any) -> list[Any]:
+        """The tensors that torch computes with an exported program."""
+        import torch
+
+        with torch.no_grad():
+            result = program.module()(*[t.clone() for t in self.tensors])
+        return [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
 
     def export(self) -> Any:
         import torch
