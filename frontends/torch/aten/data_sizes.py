@@ -6,9 +6,10 @@ from typing import Any
 
 from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.broadcasting import broadcast_dims
+from neuron_ir.dialects.neuron.shapes import product as size_of
 from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import BOOL, F64, I64
-from neuron_ir.frontends.torch.aten.indexing import columns, flat, ranked, size_of, true_places
+from neuron_ir.frontends.torch.aten.indexing import columns, flat, ranked, true_places
 from neuron_ir.frontends.torch.aten.views import part_at, section
 from neuron_ir.frontends.torch.lowering import Context, axis_of, lowers
 from neuron_ir.types import TensorType

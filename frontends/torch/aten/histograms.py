@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.expression import Expr
+from neuron_ir.dialects.neuron.shapes import product as size_of
 from neuron_ir.dtypes import I64
-from neuron_ir.frontends.torch.aten.indexing import flat, size_of
+from neuron_ir.frontends.torch.aten.indexing import flat
 from neuron_ir.frontends.torch.aten.views import section
 from neuron_ir.frontends.torch.lowering import Context, lowers
 
