@@ -64,7 +64,7 @@ def run_case(case: str) -> tuple[str, str]:
         return "not exportable", f"torch refuses the call while it exports it, with {type(error).__name__}"
     try:
         expected = torch.utils._pytree.tree_leaves(program.module()(*call.copies()))
-    except Exception:
+    except Exception:  # torch refuses the call while it runs: then nothing but a refusal of ours is right
         expected = None
     outcome, detail = judge(lambda: opinfo.run_whole_path(program, call.copies()), refusal, expected)
     return outcome, detail

@@ -59,23 +59,17 @@ define ptr @call_back(ptr %args) {
   ret ptr null
 }
 
-define ptr @hold(ptr %args) {
-  %place = getelementptr i8, ptr %args, i64 16
-  %handle = load ptr, ptr %place
-  %count = getelementptr i8, ptr %handle, i64 REFERENCES
-  %old = atomicrmw add ptr %count, i64 1 monotonic
-  ret ptr null
-}
-
-define ptr @release(ptr %args) {
-  %place = getelementptr i8, ptr %args, i64 16
-  %handle = load ptr, ptr %place
-  %count = getelementptr i8, ptr %handle, i64 REFERENCES
-  %old = atomicrmw sub ptr %count, i64 1 release
-  ret ptr null
-}
-
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+
+_COUNT = """
+define ptr @NAME(ptr %args) {
+  %place = getelementptr i8, ptr %args, i64 16
+  %handle = load ptr, ptr %place
+  %count = getelementptr i8, ptr %handle, i64 REFERENCES
+  %old = atomicrmw CHANGE ptr %count, i64 1 acq_rel
+  ret ptr null
+}
 """
 
 
@@ -112,7 +106,8 @@ def _text() -> str:
     head = cell_type("Event")
     ready = arguments("PJRT_Event_OnReady")
     text = _RETIRE.replace("STATIC", str(head.is_static.offset))
-    text = text.replace("REFERENCES", str(cell_type("Buffer").references.offset))
+    count = _COUNT.replace("REFERENCES", str(cell_type("Buffer").references.offset))
+    text += "".join(count.replace("NAME", name).replace("CHANGE", change) for name, change in (("hold", "add"), ("release", "sub")))
     text = text.replace("CALLBACK", str(ready.callback.offset)).replace("USER", str(ready.user_arg.offset))
     return text + "\n".join(_getter(function, kind) for kind, functions in GETTERS.items() for function in functions)
 

@@ -49,6 +49,13 @@ def test_what_dies_is_listed_once_and_static_cells_never() -> None:
     assert take_retired() == []
 
 
+def test_references_from_outside_are_counted() -> None:
+    cell = Cell("Buffer")
+    for function, count in (("Increase", 1), ("Increase", 2), ("Decrease", 1), ("Decrease", 0)):
+        call(f"PJRT_Buffer_{function}ExternalReferenceCount", buffer=cell.address)
+        assert cell.cell.references == count
+
+
 def test_an_event_calls_back_at_once_without_an_error() -> None:
     heard = []
     callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(lambda error, user: heard.append((error, user)))
