@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -44,15 +45,26 @@ def _same(given: Any, built_in: Any) -> bool:
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The leaves of nested tuples, lists and dicts, each with its dotted path."""
+    """The leaves of nested tuples, lists and dicts, each with its dotted path; fields of named tuples go by their names."""
+    parts: Iterable[tuple[Any, Any]]
     if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _leaves(f"{path}.{key}", part)
+        parts = value.items()
     elif isinstance(value, tuple | list):
-        for i, part in enumerate(value):
-            yield from _leaves(f"{path}.{i}", part)
+        parts = zip(getattr(value, "_fields", range(len(value))), value, strict=True)
     else:
         yield path, value
+        return
+    for key, part in parts:
+        yield from _leaves(f"{path}.{key}", part)
+
+
+def _has_dict(value: Any) -> bool:
+    return isinstance(value, Mapping) or (isinstance(value, tuple | list) and any(map(_has_dict, value)))
+
+
+def _dotted(name: str) -> str:
+    """A name such as JAX's ``p['w'][0]`` as a path, ``p.w.0``."""
+    return re.sub(r"\[(?:'([^']*)'|([^\]]*))\]", lambda m: f".{m[1] if m[1] is not None else m[2]}", name)
 
 
 @dataclass(frozen=True)
@@ -120,25 +132,30 @@ class Signature:
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], tuple[int, ...]]:
         """The user inputs in order, from positional and named arguments: the arrays, and the integers that are sizes.
 
-        Tuples, lists and dicts stand for their leaves in order; by name a leaf is ``cache.keys.0``. Values built into the program
-        may be left out; where they are given they must be the same.
+        Tuples and lists stand for their leaves in order, dicts for those of their keys, in whatever order; by name a leaf is
+        ``cache.keys.0``. Values built into the program may be left out; where they are given they must be the same.
         """
         slots = self.slots
-        leaves = [leaf for arg in args for _, leaf in _leaves("", arg)]
+        groups = [list(_leaves("", arg)) for arg in args]
+        leaves = [leaf for group in groups for _, leaf in group]
         needed = [s for s in slots if not s.is_built_in]
         whole = len(leaves) > len(needed) or any(v is None or isinstance(v, str) for v in leaves)
         taken = slots if whole else needed
         if len(leaves) > len(taken):
             listed = ", ".join(s.name for s in needed)
             raise self._refused(f"takes {len(needed)} input(s) ({listed}), not {len(leaves)}")
-        given: dict[str, Any] = {slot.name: value for slot, value in zip(taken, leaves, strict=False)}
-        names = {s.name for s in slots}
+        given: dict[str, Any] = {}
+        for arg, group in zip(args, groups, strict=True):
+            own = taken[len(given) : len(given) + len(group)]
+            values = self._by_key(own, group) if _has_dict(arg) else [leaf for _, leaf in group]
+            given.update(zip((slot.name for slot in own), values, strict=True))
         for path, value in [leaf for name, arg in kwargs.items() for leaf in _leaves(name, arg)]:
-            if path not in names:
-                raise self._refused(f"has no input {path!r}{nearest(path, names)}")
-            if path in given:
+            name = self._paths.get(path, path)
+            if path not in self._paths:
+                raise self._refused(f"has no input {path!r}{nearest(path, [s.name for s in slots])}")
+            if name in given:
                 raise self._refused(f"input {path!r} is given twice", ":")
-            given[path] = value
+            given[name] = value
         missing = [s.name for s in needed if s.name not in given]
         if missing:
             raise self._refused(f"input(s) {', '.join(missing)} missing", ":")
@@ -148,6 +165,23 @@ class Signature:
                 raise self._refused(told, ":")
         numbers = tuple(self._integer(s.name, given[s.name]) for s in needed if s.is_size)
         return [given[s.name] for s in needed if not s.is_size], numbers
+
+    @cached_property
+    def _paths(self) -> dict[str, str]:
+        """The name of each slot by what a caller may write for it: the name, and its dotted path."""
+        return {_dotted(s.name): s.name for s in self.slots} | {s.name: s.name for s in self.slots}
+
+    def _by_key(self, slots: Sequence[Slot], leaves: Sequence[tuple[str, Any]]) -> list[Any]:
+        """The leaves of one argument that holds a dict, in the order of its slots, whose names end in the leaves' paths."""
+        paths, by_path = [f".{_dotted(s.name)}" for s in slots], dict(leaves)
+        stems = [paths[0].removesuffix(path) for path in by_path if paths[0].endswith(path)] if paths else []
+        for stem in stems:
+            if {f"{stem}{path}" for path in by_path} == set(paths):
+                return [by_path[path.removeprefix(stem)] for path in paths]
+        if not slots:
+            return []
+        keys, names = (", ".join(path[1:] for path in group) for group in (by_path, paths))
+        raise self._refused(f"a dict is given with {keys}, but the inputs at its place are {names}; give them by name", ":")
 
     def _integer(self, name: str, value: Any) -> int:
         """A size that the caller gives."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -112,3 +113,41 @@ def test_weights_without_values_are_named(tmp_path) -> None:
     with pytest.raises(neuron_ir.IRError, match="on meta has no values in memory"):
         module.save(str(tmp_path / "m.nir"))
     assert not list(tmp_path.iterdir())
+
+
+Pair = namedtuple("Pair", "u v")
+
+
+def dicts(p, *rest, k):
+    return p["w"] - p["b"] + 10 * rest[0]["z"][0].v + 100 * k[0]
+
+
+def test_dicts_are_read_by_key_in_any_order() -> None:
+    leaves = [np.float32([i, 2 * i]) for i in range(5)]
+    args = {"w": leaves[0], "b": leaves[1]}, {"z": [Pair(leaves[2], leaves[3])]}
+    k = {0: leaves[4]}
+    turned = {"b": leaves[1], "w": leaves[0]}, args[1]
+    of_torch = torch.utils._pytree.tree_map(torch.from_numpy, (args, {"k": k}))
+    for module, names in (
+        (neuron_ir.from_jax(dicts, *args, k=k), ["p['b']", "p['w']", "rest[0]['z'][0].u", "rest[0]['z'][0].v", "k[0]"]),
+        (neuron_ir.from_torch(dicts, *of_torch), ["p.w", "p.b", "rest_0.z.0.u", "rest_0.z.0.v", "k.0"]),
+    ):
+        assert [a["name"] for a in module.main.arg_attrs] == names
+        program, want = neuron_ir.compile(module), dicts(*args, k=k)
+        for given in (args, turned):
+            np.testing.assert_array_equal(program(*given, k=k), want)
+            np.testing.assert_array_equal(program(*given, k[0]), want)
+        values = dict(zip(names, (leaves[1], leaves[0]) if "'" in names[0] else leaves[:2], strict=False))
+        np.testing.assert_array_equal(program(**values, **dict(zip(names[2:], leaves[2:], strict=True))), want)
+        with pytest.raises(neuron_ir.IRError, match=r"a dict is given with w, c, but the inputs at its place are p\."):
+            program({"w": leaves[0], "c": leaves[1]}, args[1], k=k)
+
+
+def test_a_dict_for_inputs_without_such_names_is_refused() -> None:
+    head = "func @main(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32>"
+    program = neuron_ir.compile(neuron_ir.parse(head + "{ %z = neuron.subtract(%x, %y) : tensor<f32> func.return(%z) }"))
+    assert program({"x": np.float32(3)}, np.float32(1)) == 2
+    with pytest.raises(
+        neuron_ir.IRError, match="a dict is given with a, b, but the inputs at its place are x, y; give them by name"
+    ):
+        program({"a": np.float32(3), "b": np.float32(1)})
