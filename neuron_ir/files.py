@@ -27,7 +27,8 @@ def write_with(path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
                 write(file)
             return
         target = Path(os.path.realpath(path))
-        temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.{next(_numbers)}.tmp")
+        own = f"{os.getpid()}.{os.urandom(4).hex()}"  # processes of two containers may have one number and share a folder
+        temporary = target.with_name(f".{target.name[:200]}.{own}.{next(_numbers)}.tmp")
         try:
             with open(temporary, "wb") as file:
                 write(file)

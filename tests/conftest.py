@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from tests.golden_files import GoldenFile
 
 hypothesis.settings.register_profile("steady", deadline=None)  # the first example of a test may load half the package
 hypothesis.settings.load_profile("steady")
+
+os.environ["NEURON_IR_CACHE"] = "off"  # a test compiles what it tests, and leaves the user's cache alone
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -1,6 +1,7 @@
 """The parts of JAX below its public interface that the reference accelerator uses, and a check that they are as expected.
 
-Held for jax 0.10: equations of a jaxpr and how one is bound again, XLA's compiler options, and an array's host address.
+Held for jax 0.10: equations of a jaxpr and how one is bound again, XLA's compiler options, an array's host address, programs as
+bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from neuron_ir.diagnostics import fail
 
-__all__ = ["ClosedJaxpr", "Literal", "address", "bind_equation", "check", "compile_for", "lower_for_cpu", "make_client", "put"]
+__all__ = [
+    "ClosedJaxpr", "Literal", "address", "bind_equation", "check", "compile_for", "deserialize", "lower_for_cpu", "make_client",
+    "put", "serialize", "settings",
+]  # fmt: skip
 
 # XLA's CPU client shares a host array only from such an address; from any other it makes a copy.
 ALIGNMENT = 64
@@ -68,6 +72,40 @@ def compile_for(client: Any, device: Any, lowered: Any, options: Mapping[str, An
     compile_options.env_option_overrides = list(options.items())
     callbacks = lowered._lowering.compile_args["host_callbacks"]
     return client.compile_and_load(lowered.compiler_ir(), xla_client.DeviceList((device,)), compile_options, callbacks)
+
+
+def settings() -> str:
+    """JAX's settings on this thread that a trace depends on, as text, one per line."""
+    from jax._src import config
+
+    values = [repr(value) for value in config.trace_context()]
+    return "\n".join(v for v in values if " object at 0x" not in v)  # the axes of an enclosing trace: a program has none
+
+
+def serialize(compiled: Any) -> bytes | None:
+    """A compiled program as bytes; ``None`` where it calls back into this process, or JAX cannot write it."""
+    import pickle
+
+    from jax.experimental.serialize_executable import serialize as write
+
+    if compiled._executable.unsafe_call.has_host_callbacks:
+        return None
+    try:
+        return pickle.dumps(write(compiled))
+    except (NotImplementedError, ValueError):
+        return None
+
+
+def deserialize(data: bytes) -> Any:
+    """The compiled program that :func:`serialize` wrote, loaded for JAX's first CPU device. May raise anything."""
+    import pickle
+
+    from jax._src.lax.linalg import initialize_lapack
+    from jax.experimental.serialize_executable import deserialize_and_load
+
+    initialize_lapack()  # tracing does that otherwise; a program that calls it would jump to address 0
+    client = jax.local_devices(backend="cpu")[0].client
+    return deserialize_and_load(*pickle.loads(data), backend=client, execution_devices=client.local_devices()[:1])
 
 
 @cache

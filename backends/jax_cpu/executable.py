@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 from neuron_ir.attrs import Resource
+from neuron_ir.backends.jax_cpu import kept
+from neuron_ir.backends.jax_cpu._compat import settings
 from neuron_ir.backends.jax_cpu.checks import CheckedMeaning, Checks
 from neuron_ir.backends.jax_cpu.guards import COMPILER_OPTIONS, protect
+from neuron_ir.backends.jax_cpu.kept import versions
 from neuron_ir.backends.jax_cpu.signature import Signature
 from neuron_ir.backends.jax_cpu.subnormals import ExactFrame
+from neuron_ir.cache import key_of
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import fail
 from neuron_ir.meaning import run, x64
@@ -62,14 +64,19 @@ class Executable:
 
 
 def executable_for(module: Module, options: dict[str, Any]) -> Executable:
-    """The executable of a module whose shapes are static; equal programs share one."""
-    key = program_key(module, options)
+    """The executable of a module whose shapes are static; equal programs share one, and processes share them on disk."""
+    parts = key_parts(module, options)
+    key = key_of(parts)
     with _lock:
         found = _cache.get(key)
         if found is not None:
             _cache.move_to_end(key)
             return found
-    made = _build(module, options)
+    found_on_disk = kept.load(module, parts)
+    compiled, checks = found_on_disk or _build(module, options)
+    made = Executable(compiled, len(module.main.result_types), checks)
+    if found_on_disk is None:
+        kept.store(module, parts, compiled, checks)
     with _lock:
         _cache[key] = made
         while len(_cache) > CACHE_SIZE:
@@ -77,22 +84,21 @@ def executable_for(module: Module, options: dict[str, Any]) -> Executable:
     return made
 
 
-def program_key(module: Module, options: dict[str, Any]) -> str:
-    """A hash of all that an executable depends on: the printed program (shapes, types, roles of arguments and results, constants,
-    and the places that its errors name), the options, the versions, and the environment that XLA reads. Weights are arguments, so
+def key_parts(module: Module, options: dict[str, Any]) -> dict[str, str]:
+    """All that an executable depends on, by name: the printed program (shapes, types, roles of arguments and results, constants),
+    the places that its errors name, the options, the versions, and the settings that JAX and XLA read. Weights are arguments, so
     only their types count.
     """
-    parts = [module.text(locations=True), repr(sorted(options.items())), _versions(), os.environ.get("XLA_FLAGS", "")]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-@cache
-def _versions() -> str:
-    from importlib.metadata import version
-
-    import neuron_ir
-
-    return f"neuron-ir {neuron_ir.__version__}, jax {version('jax')}, jaxlib {version('jaxlib')}"
+    with x64():
+        jax_settings = settings()
+    return {
+        "program": module.text(),
+        "places": module.text(locations=True),
+        "options": repr(sorted(options.items())),
+        "versions": versions(),
+        "jax settings": jax_settings,
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
+    }
 
 
 class Traceable(NamedTuple):
@@ -135,8 +141,8 @@ def traceable(module: Module, options: dict[str, Any]) -> Traceable:
     return Traceable(protect(traced) if options.get("guards", True) else traced, arguments, signature, checks)
 
 
-def _build(module: Module, options: dict[str, Any]) -> Executable:
-    """Trace and compile ``@main``."""
+def _build(module: Module, options: dict[str, Any]) -> tuple[Any, Checks]:
+    """``@main`` traced and compiled, and the conditions that it states."""
     import jax
 
     program = traceable(module, options)
@@ -149,7 +155,7 @@ def _build(module: Module, options: dict[str, Any]) -> Executable:
                 donated = range(0)
         jitted = jax.jit(program.function, keep_unused=True, donate_argnums=tuple(donated))
         compiled = jitted.lower(*program.structs).compile(compiler_options=dict(COMPILER_OPTIONS))
-    return Executable(compiled, len(module.main.result_types), checks)
+    return compiled, checks
 
 
 def resource_names(module: Module) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from typing import Any
 TRIED = ("2.13",)
 
 _NAMES: dict[str, tuple[str, str]] = {
+    "CacheArtifact": ("torch.compiler._cache", "CacheArtifact"),
+    "CacheArtifactFactory": ("torch.compiler._cache", "CacheArtifactFactory"),
+    "CacheArtifactManager": ("torch.compiler._cache", "CacheArtifactManager"),
     "DispatchKey": ("torch._C", "DispatchKey"),
     "DispatchKeySet": ("torch._C", "DispatchKeySet"),
     "CustomDecompTable": ("torch.export.decomp_utils", "CustomDecompTable"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuron_ir.diagnostics import IRError
 from neuron_ir.frontends.torch import _compat
+from neuron_ir.frontends.torch.artifacts import take_part
 from neuron_ir.frontends.torch.compile_options import CompileOptions, graph_name, is_unsupported
 from neuron_ir.frontends.torch.compiled_graph import CompiledGraph, import_graph
 from neuron_ir.frontends.torch.decompositions import KEEP, decomposition_table
@@ -36,6 +37,7 @@ def neuron(
 ) -> Any:
     """The backend that ``torch.compile`` looks up by the name ``neuron``; ``options`` are the fields of :class:`CompileOptions`."""
     chosen = CompileOptions.of(options, mode)
+    take_part()
     return _compat.get("aot_module_simplified")(
         graph,
         example_inputs,

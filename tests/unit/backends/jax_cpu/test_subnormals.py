@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import neuron_ir
-from neuron_ir.backends.jax_cpu.executable import program_key
+from neuron_ir.backends.jax_cpu.executable import key_parts
 from neuron_ir.backends.jax_cpu.subnormals import check_exact, holds_subnormals
 from neuron_ir.builder import Builder
 from neuron_ir.core import Func, Module
@@ -158,7 +158,7 @@ def test_what_cannot_be_exact_is_refused_by_name() -> None:
 
 def test_the_mode_is_part_of_the_key_and_is_checked() -> None:
     made = module(lambda b, x: [b.add(x, x)], X)
-    assert program_key(made, {}) != program_key(made, {"subnormals": "exact"})
+    assert key_parts(made, {}) != key_parts(made, {"subnormals": "exact"})
     check_exact()
 
 
