@@ -592,5 +592,5 @@ def _unquote(token: str) -> str:
     return re.sub(r"\\(.)", lambda m: _UNESCAPE.get(m[1], m[1]), text) if "\\" in text else text
 
 
-# The dims of ``2xSx(2*S)x``, as group 1 or, out of their parentheses, 2.
-_SHAPE_DIMS = re.compile(r"(?:(\d+|\?|[A-Za-wyz_][A-Za-wyz_0-9]*)|\(((?:[^()]|\([^()]*\))*)\))x")
+# The dims of ``2xSx(2*S)x``, as group 1 or, out of their parentheses, 2. Inside of a size no parenthesis stands before an x.
+_SHAPE_DIMS = re.compile(r"(?:(\d+|\?|[A-Za-wyz_][A-Za-wyz_0-9]*)|\(((?:[^)<>]|\)(?!x))*+)\))x")

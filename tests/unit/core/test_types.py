@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from neuron_ir import Layout, TensorType, dtype, symbol, tensor
-from neuron_ir.dims import UNKNOWN
+from neuron_ir.dims import UNKNOWN, function
 from neuron_ir.dtypes import all_dtypes, dtype_of_numpy
 from neuron_ir.parser import parse_type
 from neuron_ir.types import TOKEN, compatible
@@ -35,6 +35,7 @@ def test_equal_types_are_one_object() -> None:
         ((2 * S + 1, symbol("x")), "tensor<(2*S+1)x(x)xf32>"),
         ((symbol("max_len"),), "tensor<(max_len)xf32>"),
         ((S // 2, S % 3), "tensor<(floordiv(S,2))x(mod(S,3))xf32>"),
+        ((function("max", 0, S - S // (S % 3 + 1)), S), "tensor<(max(0,S-floordiv(S,mod(S,3)+1)))xSxf32>"),
     ],
 )
 def test_shapes_print_and_read_back(shape: Any, text: str) -> None:
