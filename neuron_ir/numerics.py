@@ -69,8 +69,10 @@ def random_array(type: TensorType, seed: int) -> numpy.ndarray[Any, Any]:
 def random_inputs(func: Func, weights: Mapping[str, Any], seed: int = 0) -> list[Any]:
     """One array per argument of a static function; arguments bound to one of ``weights`` get that."""
     arrays: list[Any] = []
-    for i, (arg, attrs) in enumerate(zip(func.args, func.arg_attrs, strict=True)):
+    free = itertools.count()  # arguments that are bound come and go, the others get the same numbers
+    for number, (arg, attrs) in enumerate(zip(func.args, func.arg_attrs, strict=True)):
         key = str(attrs.get("weight"))
+        i = number if key in weights else next(free)
         if arg.type is TOKEN:
             arrays.append(_token())
         elif key in weights:
@@ -152,15 +154,19 @@ class VerifyNumerics(Instrument):
             values[name] = self.run(module, name)
             if name not in self.values:
                 continue
-            self.check_signature(p, self.copy.funcs[name], func)
-            for i, (old, new) in enumerate(zip(self.values[name], values[name], strict=True)):
+            self.check_signature(p, self.copy.funcs[name], func, module)
+            for i, (old, new) in enumerate(zip(self.values[name], values[name], strict=False)):
                 found = difference(old, new, self.tolerance(p, func.result_types[i]))
                 if found:
                     raise self.changed(p, module, name, f"result {i} of @{name}: {found}")
         self.values = values
 
-    def check_signature(self, p: Pass, old: Func, new: Func) -> None:
-        was, now = [[a.type for a in f.args] + f.result_types for f in (old, new)]
+    def check_signature(self, p: Pass, old: Func, new: Func, module: Module) -> None:
+        """The pass kept what a caller gives and gets; bound weights and state, updated at the end, are the program's own."""
+        was, now = _given_types(old, self.copy), _given_types(new, module)
+        extra = new.result_attrs[len(old.result_types) :]
+        own = all("updates" in a and _is_bound(new.arg_attrs[a["updates"]], module) for a in extra)
+        was, now = was + old.result_types, now + new.result_types[: len(old.result_types) if own else None]
         if was != now:
             raise fail("pass", f"pass {p.name} changed the signature of @{new.name} from {was} to {now}", new.loc)
 
@@ -222,6 +228,16 @@ class VerifyNumerics(Instrument):
             if any(difference(x, y, self.tolerance(p, r.type)) for x, y, r in pairs if r.type is not TOKEN):
                 return op
         return None
+
+
+def _is_bound(attrs: Mapping[str, Any], module: Module) -> bool:
+    """Whether an argument is a weight or buffer whose value the module holds."""
+    return attrs.get("weight") in module.weights
+
+
+def _given_types(func: Func, module: Module) -> list[Any]:
+    """The types of the arguments that a caller gives."""
+    return [arg.type for arg, attrs in zip(func.args, func.arg_attrs, strict=True) if not _is_bound(attrs, module)]
 
 
 def _place(op: Op) -> tuple[Any, ...]:

@@ -155,9 +155,9 @@ class _Parser:
             at = match.end()
         self.next = 0
 
-    def error(self, at: int, message: str) -> IRError:
+    def error(self, at: int, message: str, code: str = "pass") -> IRError:
         loc = FileLoc("<pipeline>", 1, at + 1, implicit=True)
-        return IRError([Diagnostic("pass", message, loc, source=self.text.replace("\n", " "))])
+        return IRError([Diagnostic(code, message, loc, source=self.text.replace("\n", " "))])
 
     @property
     def token(self) -> str:
@@ -208,7 +208,7 @@ class _Parser:
         try:
             made = make_pass(find_pass(name), options)
         except IRError as error:
-            raise self.error(at, error.diagnostics[0].message) from None
+            raise self.error(at, error.diagnostics[0].message, error.code) from None
         if inside_func and not isinstance(made, FuncPass):
             raise self.error(at, f"pass {name} works on the whole module and cannot stand inside func(...)")
         yield made

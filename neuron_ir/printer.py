@@ -10,7 +10,7 @@ from neuron_ir.attrs import print_attr
 if TYPE_CHECKING:
     from neuron_ir.core import Block, Func, Module, Op, Value
 
-__all__ = ["print_func", "print_module", "print_op"]
+__all__ = ["print_func", "print_module", "print_op", "value_names"]
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _SYMBOL = re.compile(r"[\w.$-]+")
@@ -32,6 +32,13 @@ def print_func(func: Func, locations: bool = False) -> str:
     lines: list[str] = []
     _Printer(lines, locations).func(func, "")
     return "\n".join(lines) + "\n"
+
+
+def value_names(func: Func) -> dict[Value, str]:
+    """The name that each value of a function has in its text, without ``%``."""
+    printer = _Printer([], False)
+    printer.func(func, "")
+    return {value: name[1:] for value, name in printer.names.items()}
 
 
 def print_op(op: Op) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from neuron_ir.dtypes import BOOL, F32, I64
+from neuron_ir.dtypes import BOOL, F32, I64, DType
 from neuron_ir.opdef import Op, attr, op, operand, optional
 from neuron_ir.types import TensorType
 
@@ -19,7 +19,8 @@ from .windows import accumulator
     traits=["matmul", "reduction"],
 )
 class Attention(Op):
-    """``softmax(q @ k.T * scale + mask) @ v``, softmax and sums in f32 for f16 and bf16, rounded once at the end.
+    """``softmax(q @ k.T * scale + mask) @ v``, softmax and sums in f32 for f16 and bf16, rounded once to ``dtype`` (default: the
+    operands').
 
     q ``[..., heads, L, E]``, k ``[..., kv_heads, S, E]``, v ``[..., kv_heads, S, Ev]``, result ``[..., heads, L, Ev]``; leading
     dims broadcast; heads must be a multiple of kv_heads, and each kv head serves as many consecutive heads. ``mask`` broadcasts
@@ -40,6 +41,7 @@ class Attention(Op):
     causal = attr(str, "none", ["none", "top_left", "bottom_right"])
     masked_rows = attr(str, "zero", ["zero", "nan"])
     lse = attr(bool, False)
+    dtype = attr(DType, None)
 
     def infer(self):
         q, k, v = self.q, self.k, self.v
@@ -59,10 +61,12 @@ class Attention(Op):
             full = broadcast_dims(mask.shape, scores)
             if full is None or len(full) != len(scores) or not all(map(agree, full, scores)):
                 raise self.error("shape", f"a mask of shape {list(mask.shape)} does not broadcast to {list(scores)}")
-        y = TensorType((*rows, v.shape[-1]), q.dtype)
+        if self.dtype is not None and self.dtype not in (q.dtype, accumulator(q.dtype)):
+            raise self.error("attr", f"dtype = {self.dtype} does not go with {q.dtype}, whose sums are {accumulator(q.dtype)}")
+        y = TensorType((*rows, v.shape[-1]), self.dtype or q.dtype)
         return (y, TensorType(rows, accumulator(q.dtype))) if self.lse else y
 
-    def expand(b, q, k, v, mask, *, scale, causal, masked_rows, lse, out):
+    def expand(b, q, k, v, mask, *, scale, causal, masked_rows, lse, dtype, out):
         y_type = out[0] if lse else out
         wide = accumulator(q.dtype)
         scale = 1 / math.sqrt(q.shape[-1]) if scale is None and q.shape[-1] else scale or 1.0

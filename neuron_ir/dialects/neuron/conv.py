@@ -6,9 +6,9 @@ from neuron_ir.dtypes import DType
 from neuron_ir.opdef import INTS, NUMERIC, Op, attr, op, operand, optional
 from neuron_ir.types import TensorType
 
-from .broadcasting import agree, need_dtype, need_shape
+from .broadcasting import agree, need_shape
 from .expression import Expr
-from .matmul import sum_type
+from .matmul import need_bias_dtype, result_dtype, sum_type
 from .pool_windows import filled, per_dim
 from .windows import window_count
 
@@ -30,7 +30,7 @@ class Conv(Op):
     empty: 1 or 0); ``padding`` may also have two per dim, low and high. ``transposed``: the gradient of a convolution as a
     layer, weight ``[C, out / groups, ...]``, whose result has ``(size - 1) * stride - low - high + dilation * (kernel - 1) +
     output_padding + 1`` elements per dim. Products and the bias are summed in ``acc`` (default f32 for narrower floats) and
-    rounded once.
+    rounded once to ``dtype`` (default: the operands').
     """
 
     x = operand(NUMERIC)
@@ -43,21 +43,22 @@ class Conv(Op):
     output_padding = attr(INTS, ())
     groups = attr(int, 1)
     acc = attr(DType, None)
+    dtype = attr(DType, None)
 
     def infer(self):
         x, weight = self.x, self.weight
         n = x.type.rank - 2
         if n < 1 or weight.type.rank != x.type.rank:
             raise self.error("shape", f"x must be [N, C, ...] and weight of the same rank, not {x.type} and {weight.type}")
-        need_dtype(self, x.dtype, weight=weight, bias=self.bias)
+        dtype = result_dtype(self, x, weight)
         outputs = _channels(self)
         need_shape(self, "bias", self.bias, (outputs,))
-        sum_type(self.acc, x.dtype)
-        return TensorType((x.shape[0], outputs, *_sizes(self, n)), x.dtype)
+        need_bias_dtype(self, self.bias, x, weight, dtype)
+        return TensorType((x.shape[0], outputs, *_sizes(self, n)), dtype)
 
-    def expand(b, x, weight, bias, *, stride, padding, dilation, transposed, output_padding, groups, acc, out):
+    def expand(b, x, weight, bias, *, stride, padding, dilation, transposed, output_padding, groups, acc, dtype, out):
         n = len(x.shape) - 2
-        wide = sum_type(acc, x.dtype)
+        wide = sum_type(acc, x.dtype, weight.dtype, out.dtype)
         strides, holes = filled(stride, n, 1), filled(dilation, n, 1)
         low_high = pads(padding, n)
         fields = {"rhs_dilation": holes, "feature_group_count": groups, "acc": acc, "out": TensorType(out.shape, wide)}

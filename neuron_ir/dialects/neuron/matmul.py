@@ -12,7 +12,7 @@ from .expression import Expr, concatenate, count, dot
 from .windows import accumulator
 
 
-def _result_dtype(self, a, b):
+def result_dtype(self, a, b):
     """``dtype`` where it is given, else the operands' common element type."""
     if a.dtype.kind != b.dtype.kind and not (a.dtype.is_float and b.dtype.is_float):
         raise self.error("type", f"operands of one kind are needed, not {a.dtype} and {b.dtype}")
@@ -23,6 +23,12 @@ def _result_dtype(self, a, b):
     if a.dtype is not b.dtype:
         raise self.error("type", f"operands of {a.dtype} and {b.dtype} need the attribute dtype")
     return a.dtype
+
+
+def need_bias_dtype(self, bias, x, weight, dtype):
+    """A bias has the type of an operand, of the result, or of the sums."""
+    if bias is not None and bias.dtype not in (x.dtype, weight.dtype, dtype, sum_type(self.acc, dtype)):
+        raise self.error("type", f"a bias of {bias.dtype} does not go with {x.dtype} and a result of {dtype}")
 
 
 def _acc(self, *dtypes):
@@ -65,10 +71,9 @@ class Linear(Op):
             raise self.error("shape", "x must be [..., in], but is a scalar")
         _same_inner(self, x, weight, x.shape[-1], weight.shape[1])
         need_shape(self, "bias", self.bias, (weight.shape[0],))
-        dtype = _result_dtype(self, x, weight)
+        dtype = result_dtype(self, x, weight)
         _acc(self, x.dtype, weight.dtype, dtype)
-        if self.bias is not None and self.bias.dtype not in (x.dtype, weight.dtype, dtype, sum_type(self.acc, dtype)):
-            raise self.error("type", f"a bias of {self.bias.dtype} does not go with {x.dtype} and a result of {dtype}")
+        need_bias_dtype(self, self.bias, x, weight, dtype)
         return TensorType((*x.shape[:-1], weight.shape[0]), dtype)
 
     def expand(b, x, weight, bias, *, acc, dtype, out):
@@ -102,7 +107,7 @@ class Matmul(Op):
                 raise self.error("shape", f"{name} must have rank {1 + swap} or more, but is {value.type}")
         left, right = _swapped(a.shape, self.transpose_a), _swapped(b.shape, self.transpose_b)
         _same_inner(self, a, b, left[-1], right[max(len(right) - 2, 0)])
-        dtype = _result_dtype(self, a, b)
+        dtype = result_dtype(self, a, b)
         _acc(self, a.dtype, b.dtype, dtype)
         batch = broadcast_shape(self, "batch dims", left[:-2], right[:-2])
         return TensorType((*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else ())), dtype)
@@ -172,7 +177,7 @@ class GroupedMatmul(Op):
         groups = [t.shape[0] for t in (a, b) if t.type.rank == 3] + ([offsets.shape[0]] if cut else [])
         if not all(agree(groups[0], g) for g in groups):
             raise self.error("shape", f"the numbers of groups {groups} differ")
-        dtype = _result_dtype(self, a, b)
+        dtype = result_dtype(self, a, b)
         _acc(self, a.dtype, b.dtype, dtype)
         shape = (a.shape[-2], b.shape[-1])
         if a.type.rank == b.type.rank:

@@ -119,7 +119,7 @@ def _bits_types(self: Op, like: frozenset[DType], what: str) -> tuple[TensorType
     return state, drawn
 
 
-def _check_state(self: Any) -> None:
+def check_state(self: Any) -> None:
     if self.state.type is not STATE:
         raise self.error("operand", f"the state is key and counter, {STATE}, not {self.state.type}")
 
@@ -196,7 +196,7 @@ class RandomBits(Op):
     algorithm = attr(str, "PHILOX", choices=ALGORITHMS)
 
     def check(self):
-        _check_state(self)
+        check_state(self)
         _bits_types(self, WORDS, "bits")
 
     def jax(j, state, *, algorithm, out):
@@ -239,7 +239,7 @@ class RandomUniform(Op):
     algorithm = attr(str, "PHILOX", choices=ALGORITHMS)
 
     def check(self):
-        _check_state(self)
+        check_state(self)
         _bits_types(self, DRAWN, "numbers")
 
     def expand(b, state, *, low, high, algorithm, out):
@@ -263,7 +263,7 @@ class RandomNormal(Op):
     algorithm = attr(str, "PHILOX", choices=ALGORITHMS)
 
     def check(self):
-        _check_state(self)
+        check_state(self)
         _bits_types(self, DRAWN, "numbers")
 
     def expand(b, state, *, mean, std, algorithm, out):
@@ -290,7 +290,7 @@ class Dropout(Op):
     algorithm = attr(str, "PHILOX", choices=ALGORITHMS)
 
     def infer(self):
-        _check_state(self)
+        check_state(self)
         if not 0 <= self.p <= 1:
             raise self.error("attr", f"p = {self.p} is no probability")
         return self.x.type, self.x.type.with_dtype(BOOL), STATE
