@@ -11,6 +11,7 @@ from neuron_ir.diagnostics import Diagnostic, IRError
 from neuron_ir.dims import Dim
 from neuron_ir.opdef import REQUIRED, result_types
 from neuron_ir.parser import MAX_NESTING, parse_dim
+from neuron_ir.trees import output_tree
 from neuron_ir.types import TensorType, Type, compatible
 
 __all__ = ["verify"]
@@ -50,6 +51,7 @@ class _Verifier:
         for i, attrs in enumerate(func.result_attrs):
             self.update(i, attrs.get("updates"))
         self.constraints()
+        self.outputs()
         self.block(func.body, "func.return", func.result_types, 0)
 
     def update(self, index: int, target: object) -> None:
@@ -86,6 +88,13 @@ class _Verifier:
                 self.errors.append(Diagnostic("name", f"@{func.name}: {what}: the size {missing[0]} {reason}", func.loc))
         if False in conditions:
             self.errors.append(Diagnostic("attr", f"@{func.name}: a condition on sizes never holds", func.loc))
+
+    def outputs(self) -> None:
+        """The tree of the outputs has a place for each."""
+        try:
+            output_tree(self.func)
+        except (ValueError, TypeError) as error:
+            self.errors.append(Diagnostic("attr", f"@{self.func.name}: {error}", self.func.loc))
 
     def symbols(self, type: Type) -> None:
         """Every symbol of a type has a range in the function's head."""

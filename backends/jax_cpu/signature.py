@@ -14,6 +14,7 @@ from neuron_ir.core import Func
 from neuron_ir.diagnostics import IRError, fail, nearest
 from neuron_ir.dtypes import DType
 from neuron_ir.specialise import size_inputs
+from neuron_ir.trees import fill, flatten, output_tree
 from neuron_ir.types import TensorType
 
 __all__ = ["Signature"]
@@ -196,12 +197,22 @@ class Signature:
         return fail("input", f"@{self.func.name}{mark} {message}", self.func.loc)
 
     def arrange(self, outputs: Sequence[Any]) -> Any:
-        """The user outputs with the values built into the program in their places; a single one is given as it is."""
-        fixed = dict(self.func.attrs.get("fixed_outputs", ()))
+        """The user outputs as the source program nests them, the values built into the program in their places."""
+        fixed = self._fixed_outputs
         tensors = iter(outputs)
-        total = len(outputs) + len(fixed)
-        result = tuple(python_value(fixed[i]) if i in fixed else next(tensors) for i in range(total))
-        return result[0] if total == 1 else result
+        return fill(self._tree, (fixed[i] if i in fixed else next(tensors) for i in range(len(outputs) + len(fixed))))
+
+    def flat(self, given: Any) -> list[Any]:
+        """What :meth:`arrange` was given."""
+        return [leaf for i, leaf in enumerate(flatten(self._tree, given)) if i not in self._fixed_outputs]
+
+    @cached_property
+    def _tree(self) -> Any:
+        return output_tree(self.func)
+
+    @cached_property
+    def _fixed_outputs(self) -> dict[int, Any]:
+        return {place: python_value(value) for place, value in self.func.attrs.get("fixed_outputs", ())}
 
     def check(self, index: int, shape: tuple[int, ...], dtype: DType) -> None:
         """Refuse an input whose dtype, rank or fixed sizes are not those of its argument."""

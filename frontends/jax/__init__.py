@@ -20,8 +20,8 @@ def from_jax(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Modu
 
     Arguments are arrays, numbers, ``jax.ShapeDtypeStruct`` (with symbolic sizes of ``jax.export.symbolic_shape`` too) or pytrees of
     them. The module's inputs are the flat leaves in the order of ``jax.tree.leaves``, each named by its path, such as
-    ``params['w']``; its outputs are the flat leaves of the result, in the same manner. Arrays that the function captures become
-    weights where they have at least 4 KiB. A typed random key is the uint32 array of ``jax.random.key_data``.
+    ``params['w']``; its outputs are the leaves of the result, and ``output_tree`` says how they nest. Arrays that the function
+    captures become weights where they have at least 4 KiB. A typed random key is the uint32 array of ``jax.random.key_data``.
 
     Raises :class:`IRError` that lists every operation without a counterpart, each with its source line.
     """

@@ -13,17 +13,19 @@ from types import CodeType
 from typing import Any
 
 import jax
+import numpy as np
 
 import neuron_ir
 from neuron_ir.core import Func, Module, Op
 from neuron_ir.datasizes import bindings
 from neuron_ir.diagnostics import fail
+from neuron_ir.dialects.neuron.custom import TARGETS, read_config
 from neuron_ir.frontends.jax import _compat, rules
 from neuron_ir.frontends.jax._compat import PLATFORM, ir
 from neuron_ir.locations import FileLoc, FusedLoc, Loc
 from neuron_ir.meaning import Frame, Meaning, x64
 from neuron_ir.specialise import check_ranges, specialise
-from neuron_ir.types import TensorType
+from neuron_ir.types import TOKEN, TensorType
 
 __all__ = ["export"]
 
@@ -112,6 +114,23 @@ def _put_shardings(made: Any, module: Module) -> None:
                 )
 
 
+def _custom_call(op: Op, operands: list[Any]) -> Any:
+    """A ``stablehlo.custom_call`` with all that the op says; from version 4 on JAX writes the configuration as a dictionary."""
+    if any(v.type is TOKEN for v in (*op.operands, *op.results)):
+        raise op.error("unsupported", f"the target {op.get('call_target_name')!r} takes a token, which StableHLO text cannot hold")
+    pairs, text, version = op.get("output_operand_aliases"), op.get("backend_config"), op.get("api_version")
+    config = {name: np.int64(v) if type(v) is int else v for name, v in read_config(text).items()} if version >= 4 else {}
+    call = jax.ffi.ffi_call(
+        op.get("call_target_name"),
+        [jax.ShapeDtypeStruct(r.type.shape, r.type.dtype.numpy) for r in op.results],
+        has_side_effect=op.get("has_side_effect"),
+        input_output_aliases=dict(zip(pairs[1::2], pairs[::2], strict=True)) or None,
+        custom_call_api_version=version,
+        legacy_backend_config=text if version < 4 else None,
+    )
+    return call(*operands, **config)
+
+
 def _inside_of(mesh: str) -> str:
     """``#sdy.mesh<["x"=2]>`` as the op spells it: ``<["x"=2]>``."""
     return mesh.removeprefix("#sdy.mesh")
@@ -134,7 +153,12 @@ def _main(made: Any) -> Any:
 
 
 class _Located(Frame):
-    """Evaluates each op at its own place."""
+    """Evaluates each op at its own place; a call of a target without a meaning stays a call."""
+
+    def meaning(self, op: Op, operands: list[Any]) -> Any:
+        if op.name != "neuron.custom_call" or op.get("call_target_name") in TARGETS:
+            return super().meaning(op, operands)
+        return _custom_call(op, operands)
 
     def op(self, op: Op, operands: list[Any]) -> tuple[Any, ...]:
         result: list[tuple[Any, ...]] = []

@@ -33,6 +33,7 @@ from neuron_ir.frontends.jax.stablehlo.sizes import Bounds, Sizes, evaluate, kno
 from neuron_ir.frontends.jax.stablehlo.types import Types, is_token, is_tuple, members_of
 from neuron_ir.locations import UNKNOWN_LOC
 from neuron_ir.parser import parse_dim
+from neuron_ir.trees import set_output_tree
 from neuron_ir.types import TOKEN, TensorType
 
 __all__ = ["import_lowered", "import_module"]
@@ -78,6 +79,7 @@ class Importer(Translator):
                 self.functions[ir.StringAttr(op.attributes["sym_name"]).value] = op
         self.module = Module(lowered.name if lowered and lowered.name.isidentifier() else "main")
         self.module.attrs.update(_partitioning(source))
+        self.num_partitions = self.module.attrs.get("num_partitions", 1)
         self.env: dict[Any, Any] = {}
         self.refusals: dict[Diagnostic, None] = {}
         self.calls: list[str] = []
@@ -237,6 +239,8 @@ class Importer(Translator):
         fields = [{**({"name": name} if name else {}), **_sharding(extra)} for name, (_, extra) in zip(names, pairs, strict=True)]
         self.b.loc = UNKNOWN_LOC
         func.set_results([self.value_of(v) for v, _ in pairs], fields)
+        if lowered is not None:
+            set_output_tree(func, lowered.output_tree)
         set_constraints(func, self.demands)
         if self.symbolic:
             _sweep(func.body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from neuron_ir.diagnostics import Diagnostic, IRError, fail
 from neuron_ir.frontends.jax import _compat, rules
 from neuron_ir.frontends.jax._compat import PLATFORM, ir
 from neuron_ir.locations import UNKNOWN_LOC, FileLoc
+from neuron_ir.trees import keyed, named
 
 #: Captured arrays smaller than this stay constants of the text.
 WEIGHT_BYTES = 4096
@@ -62,14 +64,16 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A StableHLO module as jaxlib's own MLIR object, with what the module itself does not say."""
+    """A StableHLO module as jaxlib's own MLIR object, with what the module itself does not say.
+
+    ``output_tree`` says how the outputs nest (:mod:`neuron_ir.trees`).
+    """
 
     module: ir.Module
     name: str
     inputs: tuple[Argument, ...]
     outputs: tuple[Result, ...]
-    in_tree: Any
-    out_tree: Any
+    output_tree: Any
     constants: tuple[Constant, ...] = ()
     symbols: tuple[Symbol, ...] = ()
     owner: Any = field(default=None, repr=False, compare=False)  # keeps alive what the MLIR module points into
@@ -112,8 +116,7 @@ def _lower(function: Any, traced: Any) -> Lowered:
         name=traced.fun_name,
         inputs=inputs,
         outputs=_results(results, traced.jaxpr.out_avals),
-        in_tree=staged.in_tree,
-        out_tree=staged.out_tree,
+        output_tree=_tree(staged.out_tree),
         constants=_captured(traced, function),
         owner=staged,
     )
@@ -138,8 +141,7 @@ def _export(function: Any, jitted: Any, traced: Any, args: Any, kwargs: Any) -> 
         name=exported.fun_name,
         inputs=inputs,
         outputs=_results(results, exported.out_avals),
-        in_tree=exported.in_tree,
-        out_tree=exported.out_tree,
+        output_tree=_tree(exported.out_tree),
         constants=_captured(traced, function),
         symbols=_symbols(exported.in_avals),
         owner=exported,
@@ -170,6 +172,33 @@ def _results(names: list[str], avals: Iterable[Any]) -> tuple[Result, ...]:
     if len(names) != len(avals):
         names = [f"result{i}" for i in range(len(avals))]
     return tuple(Result(n, *_type(a)) for n, a in zip(names, avals, strict=True))
+
+
+def _tree(definition: Any) -> Any:
+    """The tree that a JAX tree definition describes."""
+    data = definition.node_data()
+    if data is None:
+        return ...
+    kind, keys = data
+    parts = [_tree(part) for part in definition.children()]
+    if kind is type(None):
+        return None
+    if issubclass(kind, dict):
+        return keyed(keys[1] if kind is defaultdict else keys, parts)
+    if kind in (list, tuple):
+        return kind(parts)
+    fields = _fields(definition, len(parts))
+    return named(kind.__name__, fields, parts) if len(fields) == len(parts) else tuple(parts)
+
+
+def _fields(definition: Any, count: int) -> list[str]:
+    """The names of the parts of an object, where its class tells them to JAX."""
+    try:
+        whole = jax.tree.unflatten(definition, range(definition.num_leaves))
+        steps = [path for path, _ in jax.tree_util.tree_leaves_with_path(whole, is_leaf=lambda part: part is not whole)]
+    except Exception:  # a class of the user's that cannot hold numbers in the place of arrays
+        return []
+    return [str(step.name) for path in steps for step in path[:1] if hasattr(step, "name")]
 
 
 def _symbols(avals: Iterable[Any]) -> tuple[Symbol, ...]:

@@ -13,7 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.diagnostics import fail
@@ -188,6 +188,8 @@ def _as_module(function: Any) -> torch.nn.Module:
 
 def _named_forward(function: Any) -> Any:
     """The function under the name ``forward``: torch keeps the source lines of frames of that name only."""
+    if isinstance(function, BuiltinFunctionType):  # torch asks for a signature, which these do not have
+        return lambda *args, **kwargs: function(*args, **kwargs)
     if not isinstance(function, FunctionType):
         return function
     code = function.__code__.replace(co_name="forward")

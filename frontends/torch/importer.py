@@ -34,6 +34,7 @@ from neuron_ir.frontends.torch.signature import (
 )
 from neuron_ir.frontends.torch.symbols import Symbols, dim_names
 from neuron_ir.locations import UNKNOWN_LOC
+from neuron_ir.trees import leaf_count, set_output_tree
 from neuron_ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -420,6 +421,9 @@ class _Importer:
             values.append(self.random.present)
             attrs.append({"updates": next(i for i, a in enumerate(self.func.arg_attrs) if a.get("weight") == "rng_state")})
         self.func.set_results(values, attrs)
+        tree = self.program.signature.output_tree
+        if tree is not None and leaf_count(tree) == position:
+            set_output_tree(self.func, tree)
 
     def result_attrs(self, entry: ProgramOutput, is_user: bool) -> dict[str, Any]:
         if not is_user:

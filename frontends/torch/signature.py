@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.frontends.torch import _compat
+from neuron_ir.trees import keyed, named
 
 if TYPE_CHECKING:
     import torch
@@ -62,18 +64,17 @@ class ProgramOutput:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSignature:
-    """Inputs and outputs in graph order, the weights by name, and the trees of the user's call.
+    """Inputs and outputs in graph order, the weights by name, and the tree of the user's result.
 
     `weights` holds the tensors themselves, never copies: two names of a tied weight give tensors on one storage
-    (see `storage_groups`). `in_tree` and `out_tree` are torch pytree specs of `(args, kwargs)` and of the result;
-    their leaves are the user inputs and the user outputs, in order, None and Python numbers included.
+    (see `storage_groups`). `output_tree` says how the user outputs nest (:mod:`neuron_ir.trees`), None and Python numbers
+    among them; it is None where the program does not say.
     """
 
     inputs: tuple[ProgramInput, ...]
     outputs: tuple[ProgramOutput, ...]
     weights: Mapping[str, torch.Tensor]
-    in_tree: Any = None
-    out_tree: Any = None
+    output_tree: Any = None
 
     @property
     def user_inputs(self) -> tuple[ProgramInput, ...]:
@@ -100,8 +101,34 @@ def read_signature(program: ExportedProgram) -> ProgramSignature:
     inputs = tuple(_read_input(spec, paths) for spec in graph_signature.input_specs)
     outputs = tuple(_read_output(spec) for spec in graph_signature.output_specs)
     weights = {i.target: _find_weight(program, i) for i in inputs if i.kind in (PARAMETER, BUFFER, CONSTANT)}
-    call = program.call_spec
-    return ProgramSignature(inputs, outputs, weights, call.in_spec, call.out_spec)
+    spec = program.call_spec.out_spec
+    return ProgramSignature(inputs, outputs, weights, spec and _tree(spec))
+
+
+def _tree(spec: Any) -> Any:
+    """The tree that a torch pytree spec describes."""
+    if spec.is_leaf():
+        return ...
+    parts = [_tree(part) for part in spec.children()]
+    kind, context = spec.type, spec.context
+    if isinstance(kind, type) and issubclass(kind, dict) and kind.__module__ in ("builtins", "collections"):
+        return keyed(context[1] if kind is defaultdict else context, parts)
+    if isinstance(kind, type) and issubclass(kind, list):
+        return parts
+    if kind is tuple:
+        return tuple(parts)
+    owner = context if isinstance(context, type) else kind  # torch notes a named tuple's class in the context
+    return (
+        named(owner.__name__, fields, parts) if (fields := _fields(owner, context)) and len(fields) == len(parts) else tuple(parts)
+    )
+
+
+def _fields(kind: Any, context: Any) -> Sequence[str]:
+    """The names of an object's parts where its class tells them: named tuples, data classes, and classes flattened like dicts."""
+    names = context[0] if isinstance(context, list) and context and isinstance(context[0], list) else context
+    if isinstance(names, list | tuple) and all(isinstance(n, str) for n in names):
+        return names
+    return getattr(kind, "_fields", None) or getattr(kind, "__match_args__", ())
 
 
 def storage_groups(weights: Mapping[str, torch.Tensor]) -> dict[str, str]:

@@ -194,7 +194,7 @@ def _by_name(func: Func, signature: Signature, outputs: Any) -> dict[str, Any]:
     """The user outputs as numpy arrays by name; ``out0``, ``out1``, ... where the program names none."""
     import numpy
 
-    values = (outputs,) if len(signature.outputs) == 1 else outputs
+    values = signature.flat(outputs)
     names = [str(func.result_attrs[i].get("name") or f"out{n}") for n, i in enumerate(signature.outputs)]
     if len(set(names)) != len(names):
         names = [f"{name}_{n}" for n, name in enumerate(names)]

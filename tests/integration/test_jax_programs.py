@@ -40,7 +40,7 @@ def run(function: Callable[..., Any], *args: Any, compiled: Any = None) -> list[
         again.weights.update(module.weights)
         compiled = neuron_ir.compile(again)
     result = compiled(*jax.tree.leaves(args))
-    return [np.asarray(r) for r in (result if isinstance(result, tuple) else (result,))]
+    return [np.asarray(r) for r in jax.tree.leaves(result)]
 
 
 def assert_close(got: list[np.ndarray], expected: Any, loosen: float = 1) -> None:

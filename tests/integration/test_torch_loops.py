@@ -101,9 +101,9 @@ def test_loops_are_their_unrolled_programs() -> None:
     unrolled = neuron_ir.compile(neuron_ir.from_torch(lambda xs, w: [f(xs, w) for _, f in PAIRS], (XS, W)))
     want = torch.utils._pytree.tree_leaves([f(XS, W) for _, f in PAIRS])
     for got, name in ((every(XS, W), "structured"), (unrolled(XS, W), "unrolled")):
-        for g, w in zip(got, want, strict=True):
+        for g, w in zip(torch.utils._pytree.tree_leaves(got), want, strict=True):
             torch.testing.assert_close(g, w, msg=lambda m, name=name: f"{name}: {m}")
-    _, _, _, _, other_branch, *_ = every(-XS, W)
+    _, _, _, _, other_branch, *_ = torch.utils._pytree.tree_leaves(every(-XS, W))
     torch.testing.assert_close(other_branch, -XS[0] + W)
     torch.testing.assert_close(every(XS * 1000, W)[0], XS[0] * 1000, msg="a loop of no steps")
 

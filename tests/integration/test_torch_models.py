@@ -68,7 +68,7 @@ def test_one_program_for_any_batch_and_length(name: str) -> None:
         ids = torch.randint(0, 128, shape)
         with torch.no_grad():
             want = module(ids).logits
-        assert relative_error(program(ids), want) < 1e-5
+        assert relative_error(program(ids).logits, want) < 1e-5
 
 
 def test_training_mode_updates_the_statistics_of_batch_norm() -> None:

@@ -153,7 +153,7 @@ def through_the_ir(function: Any, args: Sequence[Any]) -> list[Any]:
     if again.text() != module.text():
         raise AssertionError("the text changes when it is read and printed again")
     result = neuron_ir.compile(again)(*jax.tree.leaves(args))
-    return [np.asarray(x) for x in (result if isinstance(result, tuple) else (result,))]
+    return [np.asarray(x) for x in jax.tree.leaves(result)]
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from neuron_ir.frontends.jax.stablehlo.rule import Translator, rule
+from neuron_ir.frontends.jax._compat import stablehlo
+from neuron_ir.frontends.jax.stablehlo.rule import Translator, rule, unsupported
 from neuron_ir.types import TensorType
+
+
+def _channel(op: Any) -> dict[str, int]:
+    """The number and kind of an op's channel, where it has one."""
+    if "channel_handle" not in op.attributes:
+        return {}
+    handle = stablehlo.ChannelHandle(op.attributes["channel_handle"])
+    return {"channel_id": handle.handle, "channel_type": handle.channel_type}
+
+
+def _groups(c: Translator, op: Any) -> tuple[tuple[int, ...], ...]:
+    """The groups of a reduction or gathering. With a channel and without global ids a group holds replicas, each with all of its
+    partitions, which the groups of the IR do not say.
+    """
+    if c.num_partitions > 1 and _channel(op).get("channel_id") and "use_global_device_ids" not in op.attributes:
+        raise unsupported(
+            op, f"groups of replicas with all of their {c.num_partitions} partitions; use_global_device_ids is needed"
+        )
+    return c.rows(op, "replica_groups")
 
 
 @rule("stablehlo.all_reduce")
 def _all_reduce(c: Translator, op: Any, *inputs: Any) -> Any:
     scalars = [TensorType((), inputs[0].dtype)] * 2
-    return c.b.all_reduce(*inputs, replica_groups=c.rows(op, "replica_groups"), computation=c.region(op, 0, scalars))
+    return c.b.all_reduce(*inputs, replica_groups=_groups(c, op), computation=c.region(op, 0, scalars))
 
 
 @rule("stablehlo.cross-replica-sum")
@@ -26,7 +46,7 @@ def _reduce_scatter(c: Translator, op: Any, x: Any) -> Any:
     return c.b.reduce_scatter(
         x,
         scatter_dimension=c.value(op, "scatter_dimension"),
-        replica_groups=c.rows(op, "replica_groups"),
+        replica_groups=_groups(c, op),
         computation=c.region(op, 0, [TensorType((), x.dtype)] * 2),
         out=c.out(op),
     )
@@ -37,7 +57,7 @@ def _all_gather(c: Translator, op: Any, *inputs: Any) -> Any:
     return c.b.all_gather(
         *inputs,
         all_gather_dim=c.value(op, "all_gather_dim"),
-        replica_groups=c.rows(op, "replica_groups"),
+        replica_groups=_groups(c, op),
         out=[c.out(op, None, i) for i in range(len(inputs))],
     )
 
@@ -62,7 +82,8 @@ def _collective_broadcast(c: Translator, op: Any, x: Any) -> Any:
 @rule("stablehlo.infeed")
 def _infeed(c: Translator, op: Any, token: Any) -> Any:
     outs = [c.out(op, None, i) for i in range(len(op.results))]
-    return c.b.infeed(token, infeed_config=c.value(op, "infeed_config", ""), out=outs)
+    layout = [str(part) for part in op.attributes["layout"]] if "layout" in op.attributes else []
+    return c.b.infeed(token, infeed_config=c.value(op, "infeed_config", ""), layout=layout, out=outs)
 
 
 @rule("stablehlo.outfeed")
@@ -72,15 +93,18 @@ def _outfeed(c: Translator, op: Any, *values: Any) -> Any:
 
 @rule("stablehlo.send")
 def _send(c: Translator, op: Any, *values: Any) -> Any:
-    transfer = c.value(op, "is_host_transfer", False)
-    return c.b.send(*values, is_host_transfer=transfer, source_target_pairs=c.rows(op, "source_target_pairs"), out=c.out(op))
+    return c.b.send(*values, **_transfer(c, op), out=c.out(op))
 
 
 @rule("stablehlo.recv")
 def _recv(c: Translator, op: Any, token: Any) -> Any:
+    return c.b.recv(token, **_transfer(c, op), out=[c.out(op, None, i) for i in range(len(op.results))])
+
+
+def _transfer(c: Translator, op: Any) -> dict[str, Any]:
+    """What a send and a receive say of their channel."""
     transfer = c.value(op, "is_host_transfer", False)
-    outs = [c.out(op, None, i) for i in range(len(op.results))]
-    return c.b.recv(token, is_host_transfer=transfer, source_target_pairs=c.rows(op, "source_target_pairs"), out=outs)
+    return {"is_host_transfer": transfer, "source_target_pairs": c.rows(op, "source_target_pairs"), **_channel(op)}
 
 
 @rule("sdy.sharding_constraint")

@@ -103,6 +103,7 @@ class Translator(Attributes):
     """What rules see of the importer; :class:`neuron_ir.frontends.jax.importer.Importer` is the one implementation."""
 
     b: Any
+    num_partitions: int  # among which the program says that it is divided
 
     def out(self, op: Any, shape: tuple[DimLike, ...] | None = None, index: int = 0) -> TensorType:
         """The type of result ``index``; ``shape`` counts where MLIR does not know the sizes."""

@@ -58,8 +58,9 @@ def read_config(text: str) -> dict[str, Any]:
 class CustomCall(Op):
     """Calls ``call_target_name``; the result types are a free choice.
 
-    ``backend_config`` is handed to the target. ``has_side_effect`` and ``api_version`` are kept for export. A target without a
-    meaning is an error with its name and line when the program runs.
+    ``backend_config`` is handed to the target. A target without a meaning is an error with its name and line when the program
+    runs; in StableHLO text its call stays a custom call, with ``has_side_effect``, ``api_version`` and
+    ``output_operand_aliases``, which lists pairs of a result's and an operand's number. The call itself stays in any case.
     """
 
     inputs = variadic(ANY_OR_TOKEN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -25,7 +26,8 @@ def run(module: Any, *args: Any) -> Any:
     again = neuron_ir.parse(module.text())
     again.weights.update(module.weights)
     result = neuron_ir.compile(again)(*args)
-    return [np.asarray(r).tolist() for r in result] if isinstance(result, tuple) else np.asarray(result).tolist()
+    leaves = [np.asarray(r).tolist() for r in jax.tree.leaves(result)]
+    return leaves[0] if len(leaves) == 1 else leaves
 
 
 REDUCE = """
@@ -265,8 +267,6 @@ def test_a_check_that_never_holds_stays_for_the_run() -> None:
 
 
 def test_constraints_of_symbolic_shapes_are_kept() -> None:
-    import jax
-
     a, b = jax.export.symbolic_shape("a, b", constraints=["a >= b", "mod(a, 2) == 1"])
     shapes = [jax.ShapeDtypeStruct((size,), np.float32) for size in (a, b)]
     module = neuron_ir.from_jax(lambda x, y: x[: y.shape[0]] + y, *shapes)
@@ -281,8 +281,6 @@ def test_constraints_of_symbolic_shapes_are_kept() -> None:
 
 
 def test_an_exported_artefact_has_the_sizes_that_its_checks_imply() -> None:
-    import jax
-
     b, s = jax.export.symbolic_shape("b, s")
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((b, s), (b, s), (s, 2 * b))]
     exported = jax.export.export(jax.jit(lambda x, y, z: (x + y) @ z))(*shapes)
@@ -307,3 +305,43 @@ def test_errors_of_a_rule_carry_the_place_in_the_text() -> None:
 def test_a_file_that_is_not_there_is_an_error_of_the_file(tmp_path: Any) -> None:
     with pytest.raises(neuron_ir.IRError, match=r"none\.mlir: No such file"):
         neuron_ir.from_stablehlo(tmp_path / "none.mlir")
+
+
+def test_channels_are_kept() -> None:
+    handle = "channel_handle = #stablehlo.channel_handle<handle = {}, type = {}>, is_host_transfer = true"
+    text = f"""func.func @main(%x: tensor<2xf32>, %t: !stablehlo.token) -> (tensor<2xf32>, !stablehlo.token) {{
+ %0 = "stablehlo.send"(%x, %t) {{{handle.format(5, 2)}}} : (tensor<2xf32>, !stablehlo.token) -> !stablehlo.token
+ %1:2 = "stablehlo.recv"(%0) {{{handle.format(7, 3)}}} : (!stablehlo.token) -> (tensor<2xf32>, !stablehlo.token)
+ %2:2 = "stablehlo.infeed"(%1#1) {{layout = [[0]]}} : (!stablehlo.token) -> (tensor<2xf32>, !stablehlo.token)
+ return %2#0, %2#1 : tensor<2xf32>, !stablehlo.token }}"""
+    send, recv, infeed = list(neuron_ir.from_stablehlo(text).main.body.ops)[1:4]
+    assert send.attrs == {"channel_id": 5, "channel_type": 2, "is_host_transfer": True}
+    assert recv.attrs == {"channel_id": 7, "channel_type": 3, "is_host_transfer": True}
+    assert infeed.attrs == {"layout": ("[0]",)}
+
+
+def test_groups_of_replicas_with_all_their_partitions_are_refused() -> None:
+    text = """module attributes {{mhlo.num_partitions = {} : i32}} {{ func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{
+ %0 = "stablehlo.all_reduce"(%x) ({{ ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+   %s = stablehlo.add %a, %b : tensor<f32>
+   stablehlo.return %s : tensor<f32> }})
+  {{replica_groups = dense<[[0]]> : tensor<1x1xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>{}}}
+  : (tensor<2xf32>) -> tensor<2xf32>
+ return %0 : tensor<2xf32> }} }}"""
+    for partitions, ids in ((1, ""), (2, ", use_global_device_ids")):
+        assert names(neuron_ir.from_stablehlo(text.format(partitions, ids))) == ["all_reduce"]
+    with pytest.raises(neuron_ir.IRError, match="all_reduce: groups of replicas with all of their 2 partitions"):
+        neuron_ir.from_stablehlo(text.format(2, ""))
+
+
+def test_a_call_without_a_meaning_stays_a_call_in_stablehlo() -> None:
+    nir = """func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+  %y = neuron.custom_call(%x) {{call_target_name = "kernel", backend_config = "{}", has_side_effect, api_version = {},
+    output_operand_aliases = [0, 0]}} : tensor<4xf32>
+  func.return(%y)
+}}"""
+    text = neuron_ir.to_stablehlo(neuron_ir.parse(nir.format("plain words", 2)))
+    alias = "output_operand_alias<output_tuple_indices = [], operand_index = 0, operand_tuple_indices = []>"
+    for part in ("@kernel(%arg0)", "has_side_effect = true", "api_version = 2", 'backend_config = "plain words"', alias):
+        assert part in text
+    assert "backend_config = {n = 3 : i64}" in neuron_ir.to_stablehlo(neuron_ir.parse(nir.format("{n = 3 : i64}", 4)))

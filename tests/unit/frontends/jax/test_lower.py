@@ -47,7 +47,7 @@ def test_names_trees_and_captured_arrays():
         ("k", (), "int32"),
     ]
     assert [(r.name, r.shape) for r in lowered.outputs] == [("result['k']", ()), ("result['y']", (4, 200))]
-    assert jax.tree.unflatten(lowered.out_tree, [1, 2]) == {"k": 1, "y": 2}
+    assert lowered.output_tree == {"k": ..., "y": ...}
     (constant,) = lowered.constants
     assert constant.name == "WEIGHT"
     assert np.array_equal(constant.array, np.asarray(WEIGHT))
