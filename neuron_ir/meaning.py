@@ -57,12 +57,12 @@ class Meaning:
             raise fail("weights", f"the constant {value!r} needs the module's weights")
         return self.resources(str(value))
 
-    def require(self, ok: Any, message: str) -> None:
-        """Stop the program with ``message`` unless all of ``ok`` holds. Traced, where nothing is known yet, this does nothing: an
-        executor that can look at ``ok`` after the run overrides it.
+    def require(self, ok: Any, message: str, values: Sequence[Any] = ()) -> None:
+        """Stop the program with ``message``, filled with ``values`` where there are any, unless all of ``ok`` holds. Traced, where
+        nothing is known yet, this does nothing: an executor that can look at ``ok`` after the run overrides it.
         """
         if not isinstance(ok, self.jax.core.Tracer) and not ok.all():
-            raise IndexError(message)
+            raise IndexError(message.format(*map(int, values)) if values else message)
 
     def array(self, x: Any, type: TensorType) -> Any:
         """``x`` as an array of exactly that type, cast by JAX's rules."""

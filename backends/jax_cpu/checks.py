@@ -7,6 +7,7 @@ such way out, so the run calls back when the condition fails there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from neuron_ir.core import Module, Op
@@ -17,16 +18,29 @@ __all__ = ["CheckedMeaning", "Checks"]
 
 
 class Checks:
-    """The conditions of one executable: those that are results, in order, and the failures that runs have called back."""
+    """The conditions of one executable: those that are results, in order, and the failures that runs have called back.
+
+    ``counts`` says of each of ``diagnostics`` how many values its message is filled with; they follow its flag.
+    """
 
     def __init__(self) -> None:
         self.diagnostics: list[Diagnostic] = []
+        self.counts: list[int] = []
         self.failures: list[Diagnostic] = []
         self.calls_back = False
 
+    def clear(self) -> None:
+        """Forget the conditions, which a new trace states again."""
+        self.diagnostics.clear()
+        self.counts.clear()
+
     def raise_failed(self, flags: Sequence[Any]) -> None:
         """Raise :class:`IRError` with every condition that did not hold in the run that gave ``flags``."""
-        failed = [d for d, flag in zip(self.diagnostics, flags, strict=True) if not flag]
+        given, failed = iter(flags), []
+        for diagnostic, count in zip(self.diagnostics, self.counts, strict=True):
+            holds, values = next(given), [next(given) for _ in range(count)]
+            if not holds:
+                failed.append(_filled(diagnostic, values))
         failed += self.failures
         self.failures.clear()
         if failed:
@@ -45,21 +59,27 @@ class CheckedMeaning(Meaning):
         self._level = get_opaque_trace_state
         self._top = get_opaque_trace_state()
 
-    def require(self, ok: Any, message: str) -> None:
+    def require(self, ok: Any, message: str, values: Sequence[Any] = ()) -> None:
         diagnostic = _diagnostic(self.op, message)
         holds = self.np.all(ok)
         if self._level() == self._top:
             self.checks.diagnostics.append(diagnostic)
-            self.flags.append(holds)
+            self.checks.counts.append(len(values))
+            self.flags += [holds, *values]
             return
 
         self.checks.calls_back = True
 
-        def note(holds: Any) -> None:
+        def note(holds: Any, *values: Any) -> None:
             if not holds:
-                self.checks.failures.append(diagnostic)
+                self.checks.failures.append(_filled(diagnostic, values))
 
-        self.jax.debug.callback(note, holds)
+        self.jax.debug.callback(note, holds, *values)
+
+
+def _filled(diagnostic: Diagnostic, values: Sequence[Any]) -> Diagnostic:
+    """A diagnostic with the values of a run in its message."""
+    return replace(diagnostic, message=diagnostic.message.format(*map(int, values))) if values else diagnostic
 
 
 def _diagnostic(op: Op | None, message: str) -> Diagnostic:

@@ -9,6 +9,7 @@ from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.decompositions import KEEP
 from neuron_ir.frontends.torch.export import export, functionalize
 from neuron_ir.frontends.torch.lowering import rules
+from neuron_ir.frontends.torch.signature import TOKEN
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +32,10 @@ def node_values(program: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     functional = functionalize(given, KEEP & rules().keys())
     signature = functional.signature
     leaves = iter(_compat.get("tree_leaves")((tuple(args), dict(kwargs))))
-    inputs = [signature.weights[e.target] if e.target in signature.weights else next(leaves) for e in signature.inputs]
+    inputs = [
+        torch.zeros(0) if e.kind == TOKEN else signature.weights[e.target] if e.target in signature.weights else next(leaves)
+        for e in signature.inputs
+    ]
     return graph_values(torch.fx.GraphModule(functional.owner, functional.graph), inputs)
 
 

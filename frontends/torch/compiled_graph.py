@@ -13,7 +13,7 @@ from neuron_ir.frontends.torch.capture import graph_values
 from neuron_ir.frontends.torch.compile_options import CompileOptions
 from neuron_ir.frontends.torch.export import FunctionalProgram
 from neuron_ir.frontends.torch.importer import import_program
-from neuron_ir.frontends.torch.signature import INPUT, OUTPUT, ProgramInput, ProgramOutput, ProgramSignature
+from neuron_ir.frontends.torch.signature import INPUT, OUTPUT, TOKEN, ProgramInput, ProgramOutput, ProgramSignature
 from neuron_ir.passmanager import run_passes
 from neuron_ir.specialise import size_inputs, specialise
 
@@ -48,17 +48,22 @@ class CompiledGraph:
         self.programs: dict[tuple[int, ...], Any] = {}
         self.size_inputs = size_inputs(module.main)
         output = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
-        self.is_size = [_is_size(item) for item in output.args[0]]
+        self.tokens = sum(map(_is_token, graph.graph.find_nodes(op="placeholder")))  # they come first, also among the results
+        self.is_size = [_is_size(item) for item in output.args[0][self.tokens :]]
 
-    def __call__(self, *inputs: Any) -> list[Any]:
+    def __call__(self, *given: Any) -> list[Any]:
+        inputs = given[self.tokens :]
+        return [None] * self.tokens + self.results(inputs)
+
+    def results(self, inputs: Sequence[Any]) -> list[Any]:
+        """What the graph gives, without torch's tokens."""
         import torch
 
         sizes = tuple(int(inputs[position]) for position, _, _ in self.size_inputs)
         if not self.is_size:
             return []
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
-        results = self.program(sizes)(*tensors)
-        listed = [results] if len(self.is_size) == 1 else results
+        listed = self.program(sizes).positional(tensors)
         given = [self.given(value, is_size) for value, is_size in zip(listed, self.is_size, strict=True)]
         if self.options.verify is not False:
             self.verify(inputs, tensors, sizes)
@@ -92,7 +97,7 @@ class CompiledGraph:
         """
         import neuron_ir
 
-        wanted = graph_values(self.graph, inputs)
+        wanted = graph_values(self.graph, [None] * self.tokens + list(inputs))
         if not wanted:
             log.info("%s: every value follows from a random draw; nothing to compare", self.name)
             return
@@ -112,15 +117,25 @@ def _described(graph: torch.fx.GraphModule) -> FunctionalProgram:
         )
         ranges.update(getattr(env, "var_to_range", {}))
         inputs.append(
-            ProgramInput(INPUT, node.name, node.name, True, isinstance(value, int), value if isinstance(value, int) else None)
+            ProgramInput(TOKEN, node.name, "")
+            if _is_token(node)
+            else ProgramInput(INPUT, node.name, node.name, True, isinstance(value, int), value if isinstance(value, int) else None)
         )
     output = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
+    tokens = sum(entry.kind == TOKEN for entry in inputs)
     outputs = [
-        ProgramOutput(OUTPUT, item.name) if hasattr(item, "name") else ProgramOutput(OUTPUT, "", "", True, item)
-        for item in output.args[0]
+        ProgramOutput(TOKEN if i < tokens else OUTPUT, item.name)
+        if hasattr(item, "name")
+        else ProgramOutput(OUTPUT, "", "", True, item)
+        for i, item in enumerate(output.args[0])
     ]
     signature = ProgramSignature(tuple(inputs), tuple(outputs), {})
     return FunctionalProgram(graph.graph, graph, signature, ranges, False)
+
+
+def _is_token(node: torch.fx.Node) -> bool:
+    """Whether a placeholder is one of torch's tokens, which order operations with an effect; the call gives ``None`` for it."""
+    return any(str(user.target) == "with_effects" and user.args[0] is node for user in node.users)
 
 
 def _is_size(item: Any) -> bool:

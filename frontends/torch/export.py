@@ -142,12 +142,21 @@ def functionalize(program: ExportedProgram, keep: frozenset[str] = KEEP) -> Func
     if _must_retrace(owner.graph):
         merged = merge_shared_inputs(program, owner.graph)
         owner.recompile()
-        program = _compat.with_graph_module(program, owner, merged).run_decompositions(retrace_table(keep))
+        program = _traced_again(_compat.with_graph_module(program, owner, merged), keep)
         owner = program.graph_module
         return FunctionalProgram(owner.graph, owner, read_signature(program), program.range_constraints, True, origins, guards)
     _decompose_nodes(owner.graph, decomposition_table(keep))
     owner.graph.eliminate_dead_code(is_impure_node=_is_kept_without_users)
     return FunctionalProgram(owner.graph, owner, read_signature(program), program.range_constraints, False, origins, guards)
+
+
+def _traced_again(program: ExportedProgram, keep: frozenset[str]) -> ExportedProgram:
+    """torch's functional form of a program; what torch itself cannot bring into that form is refused in its words."""
+    try:
+        return program.run_decompositions(retrace_table(keep))
+    except Exception as error:  # torch has no common class for this
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise fail("unsupported", f"torch cannot bring the program into a functional form: {reason}") from error
 
 
 def _refuse_sparse(graph: torch.fx.Graph) -> None:
@@ -228,11 +237,11 @@ def _name(node: torch.fx.Node) -> str:
 
 
 def _is_kept_without_users(node: torch.fx.Node) -> bool:
-    """Run-time checks on symbols have no users and must stay; a tensor's metadata is known statically."""
+    """Run-time checks have no users and must stay; a tensor's metadata is known statically."""
     if node.op in ("placeholder", "output"):
         return True
     name = _name(node)
-    return name.startswith("aten._assert_") and name != "aten._assert_tensor_metadata.default"
+    return name.startswith(("aten._assert_", "aten._linalg_check_")) and name != "aten._assert_tensor_metadata.default"
 
 
 # -- regions -----------------------------------------------------------------

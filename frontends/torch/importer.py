@@ -161,11 +161,11 @@ class GraphReader:
                 self.values[node] = self.number(node, type(fake).__name__)
                 return
             context.b.loc = node_location(node, self.origins)
-            if name in _CHECKS or not node.users and fake is None:
-                self.check(node, name)
-                return
             library = name.partition(".")[0]
             rule = table.get(name) or table.get(f"{library}.*")
+            if name in _CHECKS or rule is None and not node.users and fake is None:
+                self.check(node, name)
+                return
             if rule is None:
                 hint = "" if library in ("aten", "prims", name) else "; neuron_ir.register_lowering gives it one"
                 raise context.unsupported(_without_rule(fake) + hint)
@@ -364,6 +364,9 @@ class _Importer:
         self.reader.values[node] = value
 
     def not_a_tensor(self, node: Any, entry: ProgramInput, fake: Any) -> None:
+        if entry.kind == TOKEN:  # orders effects for torch, which the order of the ops does here
+            self.reader.values[node] = Symbol("token")
+            return
         if type(fake).__name__ == "SymInt" and entry.kind == INPUT:
             size = self.reader.values[node] = self.symbols.dim(fake)
             if isinstance(size, Dim) and size.is_symbol and fake.node.expr.is_Symbol:

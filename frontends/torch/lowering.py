@@ -148,9 +148,9 @@ class Context:
         """An error at the user's line, to be raised: ``reason`` says which form of the operation has no rule."""
         return fail("unsupported", f"{self.node.target}: {reason}", self.loc, self.operand_types())
 
-    def require(self, ok: Value, reason: str) -> None:
-        """Stop the program, when it runs, with ``reason`` unless all of ``ok`` holds."""
-        self.b.check(ok, message=f"{self.node.target}: {reason}")
+    def require(self, ok: Value, reason: str, *values: Value) -> None:
+        """Stop the program, when it runs, with ``reason`` unless all of ``ok`` holds; ``{0}``, ... in it stand for ``values``."""
+        self.b.check(ok, *values, message=f"{self.node.target}: {reason}")
 
     def operand_types(self) -> list[str]:
         """A note with the types of the operation's tensors, where the IR can write them."""

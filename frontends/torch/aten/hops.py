@@ -6,11 +6,13 @@ A region that draws random numbers takes the state of the program's random numbe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from neuron_ir.builder import Builder
 from neuron_ir.core import Value
 from neuron_ir.diagnostics import IRError
+from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.lowering import RULES, Context, RandomState, rules
 
 
@@ -193,3 +195,34 @@ def hints_wrapper(c: Context, graph: Any, operands: Sequence[Any], named: Any = 
 @higher_order("wrap_with_set_grad_enabled")
 def wrap_with_set_grad_enabled(c: Context, _enabled: bool, graph: Any, *operands: Any) -> Any:
     return inline(c, graph, operands)
+
+
+# --- one operation inside of another -----------------------------------------------------------------------------------
+
+
+@higher_order("with_effects")
+def with_effects(c: Context, token: Any, op: Any, *args: Any, **options: Any) -> tuple[Any, ...]:
+    """An operation with an effect, in torch's order: a token, then its results."""
+    results = applied(c, op, c.node.args[2:], args, options)
+    return (token, *results) if isinstance(results, tuple | list) else (token, results)
+
+
+def applied(c: Context, op: Any, nodes: Any, args: Any, options: Any) -> Any:
+    """The results of ``op`` by its own rule, which is shown a node of that operation; torch gives the one at hand no types."""
+    import torch
+
+    rule = rules().get(str(op))
+    if rule is None:
+        raise c.unsupported(f"{op} has no rule")
+    node = c.node
+    given, named = torch.fx.node.map_arg((nodes, dict(node.kwargs)), lambda n: n.meta["val"])
+    mode = next((v.fake_mode for v in _compat.get("tree_leaves")(given) if hasattr(v, "fake_mode")), None)
+    with mode or _compat.get("FakeTensorMode")():
+        val = op(*given, **named)
+    c.node = SimpleNamespace(
+        target=op, args=nodes, kwargs=node.kwargs, meta={**node.meta, "val": val}, name=node.name, users=node.users
+    )
+    try:
+        return rule(c, *args, **options)
+    finally:
+        c.node = node

@@ -15,6 +15,7 @@ from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import C128, F64, I32, I64
 from neuron_ir.frontends.torch.aten.creation import identity, indices, triangle
+from neuron_ir.frontends.torch.aten.failures import failed_minor, stop_unless_converged, stop_unless_finite, stop_where_failed
 from neuron_ir.frontends.torch.aten.reductions import norm_of, sizes
 from neuron_ir.frontends.torch.aten.views import section
 from neuron_ir.frontends.torch.lowering import Context, lowers
@@ -33,12 +34,6 @@ def identity_beside(c: Context, like: Value, n: DimLike) -> Value:
     return identity(c, TensorType((*like.shape[:-2], n, n), like.dtype))
 
 
-def _info(c: Context, x: Value, out: TensorType) -> Value:
-    """1 for each matrix with NaN in it."""
-    bad = c.b.is_nan(x)
-    return c.cast(c.b.reduce_or(bad, axes=(len(x.shape) - 2, len(x.shape) - 1)), out.dtype)
-
-
 def _is_empty(x: Value) -> bool:
     return any(d == 0 for d in x.shape)
 
@@ -53,12 +48,22 @@ def _cholesky(c: Context, x: Value, upper: bool) -> Value:
 @lowers("linalg_cholesky_ex.default")
 def cholesky_ex(c: Context, x: Value, *, upper: bool = False, check_errors: bool = False) -> tuple[Value, Value]:
     factor = _cholesky(c, x, upper)
-    return factor, _info(c, factor, c.outs[1])
+    info = c.cast(failed_minor(c, x, factor, not upper), I32) if not _is_empty(x) else c.scalar(0, I32, x.shape[:-2])
+    return factor, _checked(c, info, check_errors, "linalg.cholesky_ex")
+
+
+def _checked(c: Context, info: Value, check_errors: bool, api_name: str) -> Value:
+    if check_errors:
+        stop_where_failed(c, info, api_name)
+    return info
 
 
 @lowers("cholesky.default")
 def cholesky(c: Context, x: Value, upper: bool = False) -> Value:
-    return _cholesky(c, x, upper)
+    factor = _cholesky(c, x, upper)
+    if not _is_empty(x):
+        stop_where_failed(c, failed_minor(c, x, factor, not upper), "cholesky")
+    return factor
 
 
 @lowers("cholesky_solve.default")
@@ -71,7 +76,10 @@ def cholesky_solve(c: Context, b: Value, factor: Value, upper: bool = False) -> 
 
 @lowers("cholesky_inverse.default")
 def cholesky_inverse(c: Context, factor: Value, upper: bool = False) -> Value:
-    return factor if _is_empty(factor) else cholesky_solve(c, identity_beside(c, factor, factor.shape[-1]), factor, upper)
+    if _is_empty(factor):
+        return factor
+    stop_where_failed(c, _singular(c, factor), "cholesky_inverse")
+    return cholesky_solve(c, identity_beside(c, factor, factor.shape[-1]), factor, upper)
 
 
 def batched(c: Context, *matrices: Value) -> list[Value]:
@@ -112,7 +120,7 @@ def triangular_solve(
 @lowers("linalg_lu_factor_ex.default")
 def lu_factor(c: Context, x: Value, *, pivot: bool = True, check_errors: bool = False) -> tuple[Value, Value, Value]:
     packed, pivots, _ = _lu(c, x, pivot)
-    return packed, pivots, _singular(c, packed)
+    return packed, pivots, _checked(c, _singular(c, packed), check_errors, "linalg.lu_factor_ex")
 
 
 def _lu(c: Context, x: Value, pivot: bool = True) -> tuple[Value, Value, Value]:
@@ -226,14 +234,15 @@ def solve_ex(c: Context, a: Value, b: Value, *, left: bool = True, check_errors:
     is_vector = len(b.shape) == 1 or tuple(b.shape) == tuple(a.shape[:-1]) and len(c.outs[0].shape) == len(b.shape)
     columns = c.reshape(b, (*b.shape, 1)) if is_vector else b
     x = solve_packed(c, packed, rows, columns, left, False)
-    return c.reshape(x, c.outs[0].shape), packed, pivots, _singular(c, packed)
+    info = _checked(c, _singular(c, packed), check_errors, "linalg.solve_ex")
+    return c.reshape(x, c.outs[0].shape), packed, pivots, info
 
 
 @lowers("linalg_inv_ex.default")
 def inverse(c: Context, x: Value, *, check_errors: bool = False) -> tuple[Value, Value]:
     packed, _, rows = _lu(c, x)
     y = solve_packed(c, packed, rows, identity_beside(c, x, x.shape[-1]), True, False)
-    return y, _singular(c, packed)
+    return y, _checked(c, _singular(c, packed), check_errors, "linalg.inv_ex")
 
 
 def _parity(c: Context, pivots: Value) -> Value:
@@ -256,7 +265,8 @@ def determinant(c: Context, x: Value) -> tuple[Value, Value, Value]:
 def log_determinant(c: Context, x: Value) -> tuple[Value, ...]:
     packed, pivots, _ = _lu(c, x)
     axis, places = len(x.shape) - 2, diagonal(c, packed)
-    sign = Expr(c.b, c.b.reduce_prod(c.b.sign(places), axes=(axis,)))
+    signs = c.b.sign(places) if x.dtype.is_complex else c.b.sign(places, nan="zero")
+    sign = Expr(c.b, c.b.reduce_prod(signs, axes=(axis,)))
     size = sizes(c, places, c.outs[1].dtype)
     return Expr(c.b, _parity(c, pivots)).where(-sign, sign).value, size.log().sum((axis,), False).value, packed, pivots
 
@@ -268,7 +278,8 @@ def log_determinant(c: Context, x: Value) -> tuple[Value, ...]:
 def ldl_factor(c: Context, x: Value, *, hermitian: bool = False, check_errors: bool = False) -> tuple[Value, ...]:
     if _is_empty(x):
         return x, *(c.scalar(0, t.dtype, t.shape) for t in c.outs[1:])
-    return c.b.ldl(x, hermitian=hermitian and x.dtype.is_complex)  # type: ignore[no-any-return]
+    packed, pivots, info = c.b.ldl(x, hermitian=hermitian and x.dtype.is_complex)
+    return packed, pivots, _checked(c, info, check_errors, "linalg.ldl_factor_ex")
 
 
 @lowers("linalg_ldl_solve.default")
@@ -319,16 +330,22 @@ def ormqr(c: Context, x: Value, tau: Value, other: Value, left: bool = True, tra
     return c.b.matmul(q, other) if left else c.b.matmul(other, q)
 
 
+def _singular_values(c: Context, x: Value, full_matrices: bool = False) -> tuple[Value, Value, Value]:
+    u, s, v = c.b.svd(x, full_matrices=full_matrices)
+    stop_unless_converged(c, s, (len(s.shape) - 1,), "linalg.svd")
+    return u, s, v
+
+
 @lowers("_linalg_svd.default")
 def svd(
     c: Context, x: Value, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Value, ...]:  # fmt: skip
     if _is_empty(x):
-        u, s, v = c.outs
+        left, values, right = c.outs
         if not compute_uv:
             return tuple(c.scalar(0, t.dtype, t.shape) for t in c.outs)
-        return identity(c, u), c.scalar(0, s.dtype, s.shape), identity(c, v)
-    u, s, v = c.b.svd(x, full_matrices=full_matrices)
+        return identity(c, left), c.scalar(0, values.dtype, values.shape), identity(c, right)
+    u, s, v = _singular_values(c, x, full_matrices)
     if compute_uv:
         return u, s, v
     return c.scalar(0, u.dtype, c.outs[0].shape), s, c.scalar(0, u.dtype, c.outs[2].shape)
@@ -337,11 +354,18 @@ def svd(
 # --- eigenvalues ------------------------------------------------------------------------------------------------------
 
 
+def _eigenvalues(c: Context, x: Value, lower: bool = True) -> tuple[Value, Value]:
+    values, vectors = c.b.eigh(x, lower=lower)
+    if x.shape[-1] != 1:  # a matrix of one element is its own eigenvalue, NaN as well
+        stop_unless_converged(c, vectors, (len(x.shape) - 2, len(x.shape) - 1), "linalg.eigh")
+    return values, vectors
+
+
 @lowers("_linalg_eigh.default")
 def eigh(c: Context, x: Value, uplo: str = "L", compute_v: bool = True) -> tuple[Value, Value]:
     if _is_empty(x):
         return c.scalar(0, c.outs[0].dtype, c.outs[0].shape), c.scalar(0, x.dtype, c.outs[1].shape)
-    values, vectors = c.b.eigh(x, lower=uplo.upper() == "L")
+    values, vectors = _eigenvalues(c, x, uplo.upper() == "L")
     return values, vectors if compute_v else c.scalar(0, x.dtype, c.outs[1].shape)
 
 
@@ -351,6 +375,7 @@ def eig(c: Context, x: Value) -> Any:
     if _is_empty(x):
         values, vectors = c.scalar(0, c.outs[0].dtype, c.outs[0].shape), c.scalar(0, c.out.dtype, x.shape)
     else:
+        stop_unless_finite(c, x, "linalg.eig")
         values, vectors = c.b.eig(x)
     return values if only_values else (values, vectors)
 
@@ -364,10 +389,10 @@ def pseudo_inverse(
         return c.scalar(0, x.dtype, c.out.shape)
     rank = len(x.shape)
     if hermitian:
-        values, u = c.b.eigh(x)
+        values, u = _eigenvalues(c, x)
         vh = adjoint(c, u)
     else:
-        u, values, vh = c.b.svd(x)
+        u, values, vh = _singular_values(c, x)
     s = Expr(c.b, values)
     largest = s.abs().max((rank - 2,))
     real = s.dtype

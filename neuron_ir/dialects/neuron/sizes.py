@@ -5,7 +5,7 @@ from __future__ import annotations
 from neuron_ir.datasizes import out_of_range
 from neuron_ir.dims import Dim
 from neuron_ir.dtypes import I64
-from neuron_ir.opdef import ANY, BOOL, DIM, INT, Op, attr, op, operand
+from neuron_ir.opdef import ANY, BOOL, DIM, INT, Op, attr, op, operand, variadic
 from neuron_ir.types import TensorType
 
 
@@ -70,14 +70,29 @@ class Nonzero(Op):
 
 @op("neuron.check", traits=["effect"])
 class Check(Op):
-    """Stops the program with ``message`` unless all of ``ok`` holds. No result."""
+    """Stops the program with ``message`` unless all of ``ok`` holds. No result.
+
+    ``{0}``, ``{1}``, ... in the message stand for the ``values`` of that run, integers of rank 0.
+    """
 
     ok = operand(BOOL)
+    values = variadic(INT)
     message = attr(str)
 
     def infer(self):
         return ()
 
-    def jax(j, ok, *, message):
-        j.require(ok, message)
+    def check(self):
+        ranked = next((v.type for v in self.values if v.type.rank), None)
+        if ranked is not None:
+            raise self.error("operand", f"a value of the message has rank 0, not {ranked}")
+        try:
+            self.message.format(*range(len(self.values))) if self.values else None
+        except (IndexError, KeyError, ValueError):
+            raise self.error(
+                "attr", f"the message {self.message!r} names other values than the {len(self.values)} there are"
+            ) from None
+
+    def jax(j, ok, *values, message):
+        j.require(ok, message, values)
         return ()
