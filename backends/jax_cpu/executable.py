@@ -132,7 +132,7 @@ def traceable(module: Module, options: dict[str, Any]) -> Traceable:
     def traced(*flat: Any) -> tuple[Any, ...]:
         constants = dict(zip(names, flat[len(bound) :], strict=False))
         values = dict(zip((*bound, *signature.inputs), (*flat[: len(bound)], *flat[len(bound) + len(names) :]), strict=True))
-        checks.diagnostics.clear()  # JAX may trace more than once
+        checks.clear()  # JAX may trace more than once
         j = CheckedMeaning(constants.__getitem__, module, checks)
         results = run(func, [values[i] for i in range(len(func.args))], j, frame=frame)
         return (*results, *j.flags)

@@ -64,11 +64,11 @@ def stop_unless(c: Context, ok: Value, api_name: str, reason: str) -> None:
 def _first(c: Context, ok: Value, numbers: Value) -> tuple[Value, Value]:
     """The place of the first matrix that is not ok, and its number."""
     flat = (reduce(operator.mul, ok.shape),)
-    ok, numbers = c.reshape(ok, flat), Expr(c.b, c.reshape(numbers, flat))
     places = Expr(c.b, c.b.iota(iota_dimension=0, out=TensorType(flat, I64)))
-    first = Expr(c.b, c.b.reduce_min(Expr(c.b, ok).where(2**62, places).value, axes=(0,)))
+    failed = Expr(c.b, c.reshape(ok, flat)).where(2**62, places)
+    first = Expr(c.b, c.b.reduce_min(failed.value, axes=(0,)))
     here = places.compare("EQ", first.broadcast(flat, ()))
-    return first.value, here.where(numbers, 0).sum((0,), False).value
+    return first.value, here.where(Expr(c.b, c.reshape(numbers, flat)), 0).sum((0,), False).value
 
 
 def has_nan(c: Context, x: Value) -> Value:
