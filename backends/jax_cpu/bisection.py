@@ -6,24 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neuron_ir.attrs import Dense
 from neuron_ir.backends.base import reference_values
 from neuron_ir.backends.jax_cpu.arrays import host_view
 from neuron_ir.backends.jax_cpu.program import CompiledProgram
-from neuron_ir.core import Block, Func, Module, Op, Value, bulk, clone_block
+from neuron_ir.core import Block, Func, Module, Op
 from neuron_ir.diagnostics import fail
-from neuron_ir.dtypes import F64, DType
 from neuron_ir.locations import FusedLoc
 from neuron_ir.meaning import Meaning, run, x64
 from neuron_ir.types import TensorType
+from neuron_ir.widening import widened
 
 __all__ = ["Finding", "bisect"]
-
-# The bits of their operands or results are the point: in float64 they would mean something else.
-_KEEP_THEIR_TYPES = {
-    "neuron.bitcast_convert", "neuron.reduce_precision", "neuron.random_uniform", "neuron.random_normal", "neuron.dropout",
-    "neuron.quantize", "neuron.dequantize", "neuron.next_after", "neuron.custom_call",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,37 +72,22 @@ def bisect(
     counterpart are passed over. Raises :class:`IRError` where nothing could be compared.
     """
     args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (tuple(inputs), {})
-    program = CompiledProgram(module, {})
-    arrays = _arguments(program, args, kwargs)
-    numbers = program.signature.bind(args, kwargs)[1]
-    func = program._sized([arrays[i] for i in program.signature.inputs], numbers).main
+    sized, given = CompiledProgram(module, {}).arguments(args, kwargs)
+    func, arrays = sized.main, [_numpy(a) for a in given]
     if reference_fn is None:
-        wanted: Mapping[Any, Any] = _float64_values(func, module, arrays)
+        wanted: Mapping[Any, Any] = float64_values(func, module, arrays)
     else:
         wanted = {name: _numpy(v) for name, v in reference_values(reference_fn, args, kwargs).items()}
     search = _Search(wanted, rtol, by_name=reference_fn is not None)
     with x64():
-        run(func, arrays, _meaning(module), search.observe_top_level(func.body))
+        run(func, arrays, meaning_of(module), search.observe_top_level(func.body))
     if not search.compared and search.finding is None:
         raise fail("input", "no value of the program has a counterpart in the reference", func.loc)
     return search.finding
 
 
-def _arguments(program: CompiledProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """One array per argument of ``@main``: inputs, weights and the present state."""
-    signature = program.signature
-    arrays: list[Any] = [None] * len(program.module.main.args)
-    for indices, values in (
-        (signature.inputs, program._check(signature.bind(args, kwargs)[0])),
-        (signature.weights, program._weights),
-        (signature.state, program._state),
-    ):
-        for index, value in zip(indices, values, strict=True):
-            arrays[index] = value
-    return [_numpy(a) for a in arrays]
-
-
-def _meaning(module: Module) -> Meaning:
+def meaning_of(module: Module) -> Meaning:
+    """What the facets of the module's ops see, with its weights."""
     return Meaning(lambda name: host_view(module.weights[name])[0], module)
 
 
@@ -137,7 +115,7 @@ class _Search:
                 want = self.wanted.get(value.name if self.by_name else (position, i))
                 if want is None or self.finding is not None or not isinstance(value.type, TensorType):
                     continue
-                error = _error(got, want)
+                error = relative_error(got, want)
                 if error > self.rtol:
                     self.finding = Finding(op, i, error, self.rtol, self.compared)
                 self.compared += 1
@@ -145,7 +123,7 @@ class _Search:
         return observe
 
 
-def _error(got: Any, want: Any) -> float:
+def relative_error(got: Any, want: Any) -> float:
     """The largest difference as a part of the largest value of the reference."""
     import numpy
 
@@ -167,11 +145,11 @@ def _error(got: Any, want: Any) -> float:
 # --- the same program in float64 --------------------------------------------------------------------------------------
 
 
-def _float64_values(func: Func, module: Module, arrays: Sequence[Any]) -> dict[tuple[int, int], Any]:
+def float64_values(func: Func, module: Module, arrays: Sequence[Any]) -> dict[tuple[int, int], Any]:
     """The value of each result of each op of the body, by position, with every float wide."""
     import numpy
 
-    wide, positions = _widened(func)
+    wide, positions, _ = widened(func)
     values: dict[tuple[int, int], Any] = {}
 
     def observe(op: Op, results: tuple[Any, ...]) -> None:
@@ -182,82 +160,5 @@ def _float64_values(func: Func, module: Module, arrays: Sequence[Any]) -> dict[t
 
     inputs = [numpy.asarray(a).astype(arg.type.dtype.numpy) for a, arg in zip(arrays, wide.args, strict=True)]
     with x64():
-        run(wide, inputs, _meaning(module), observe)
+        run(wide, inputs, meaning_of(module), observe)
     return values
-
-
-def _widened(func: Func) -> tuple[Func, dict[tuple[Op, int], tuple[int, int]]]:
-    """A copy of the function with every float as f64, and the place in the original of each result."""
-    from neuron_ir.builder import Builder
-
-    copy = Func(func.name, [_wide_type(a.type) for a in func.args])
-    copy.dims = dict(func.dims)
-    mapping: dict[Value, Value] = dict(zip(func.args, copy.args, strict=True))
-    positions: dict[tuple[Op, int], tuple[int, int]] = {}
-    b = Builder(copy.body)
-    with bulk():
-        for position, op in enumerate(func.body.ops):
-            if "terminator" in op.spec.traits:
-                copy.set_results([mapping[v] for v in op.operands])
-                break
-            made = _wide_op(b, op, mapping)
-            for i, value in enumerate(made):
-                if value.op is not None:
-                    positions[value.op, value.index] = (position, i)
-    return copy, positions
-
-
-def _wide_op(b: Any, op: Op, mapping: dict[Value, Value]) -> list[Value]:
-    """Append the wide form of one op. Ops whose bits matter, and constants outside the text, keep their types between casts."""
-    keeps = op.name in _KEEP_THEIR_TYPES or op.name == "neuron.constant" and not isinstance(op.get("value"), Dense)
-    if keeps or op.name == "func.call":
-        operands = [_cast(b, mapping[v], v.type) for v in op.operands]
-        made = b.insert(type(op)(operands, [r.type for r in op.results], dict(op.attrs), _regions(op, mapping), op.loc))
-        values = [_cast(b, r, _wide_type(r.type)) for r in made.results]
-    else:
-        attrs = {name: _wide_attr(value) for name, value in op.attrs.items()}
-        regions = [_wide_block(r, mapping) for r in op.regions]
-        made = b.insert(
-            type(op)([mapping[v] for v in op.operands], [_wide_type(r.type) for r in op.results], attrs, regions, op.loc)
-        )
-        values = list(made.results)
-    mapping.update(zip(op.results, values, strict=True))
-    return values
-
-
-def _regions(op: Op, mapping: dict[Value, Value]) -> list[Block]:
-    return [clone_block(r, dict(mapping)) for r in op.regions]
-
-
-def _wide_block(block: Block, outer: dict[Value, Value]) -> Block:
-    from neuron_ir.builder import Builder
-
-    copy = Block([_wide_type(a.type) for a in block.args])
-    mapping = dict(outer) | dict(zip(block.args, copy.args, strict=True))
-    b = Builder(copy)
-    for op in block.ops:
-        _wide_op(b, op, mapping)
-    return copy
-
-
-def _cast(b: Any, x: Value, type: Any) -> Value:
-    return x if x.type is type else b.cast(x, out=type)
-
-
-def _wide_dtype(dtype: DType) -> DType:
-    return F64 if dtype.is_float else dtype
-
-
-def _wide_type(type: Any) -> Any:
-    return type.with_dtype(_wide_dtype(type.dtype)) if isinstance(type, TensorType) else type
-
-
-def _wide_attr(value: Any) -> Any:
-    """An attribute with wide floats: element types, tensor types, constants."""
-    if isinstance(value, DType):
-        return _wide_dtype(value)
-    if isinstance(value, TensorType):
-        return _wide_type(value)
-    if isinstance(value, Dense) and value.dtype.is_float and value.dtype is not F64:
-        return Dense.of(value.array.astype("float64"), F64)
-    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import Any
@@ -94,6 +94,16 @@ class CompiledProgram:
             self._keep_state(results)
         settle(results, arrays)
         return self._finish(results, values)
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Module, list[Any]]:
+        """The module for the sizes of a call's inputs, and one array per argument of ``@main``: inputs, weights, present state."""
+        signature = self.signature
+        values, numbers = signature.bind(args, kwargs)
+        inputs = self._check(values)
+        with self._lock:
+            groups = ((signature.inputs, inputs), (signature.weights, self._weights), (signature.state, list(self._state)))
+        placed = {i: array for indices, arrays in groups for i, array in zip(indices, arrays, strict=True)}
+        return self._sized(inputs, numbers), [placed[i] for i in range(len(placed))]
 
     def _warn_of_subnormals(self, what: str, arrays: Iterable[tuple[str, Any]]) -> None:
         """Warn of named arrays whose subnormal numbers this program takes for 0."""
