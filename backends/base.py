@@ -25,6 +25,10 @@ class Program(Protocol):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
+    def positional(self, values: Sequence[Any]) -> list[Any]:
+        """Run the program on its arrays in order; gives the outputs in order. For callers whose calls are all alike."""
+        ...
+
 
 class Backend(Protocol):
     """What a backend's module offers."""

@@ -45,7 +45,7 @@ def main() -> int:
 
 def _in_process(which: str) -> list[float]:
     with tempfile.TemporaryDirectory() as cache:
-        env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": cache}
+        env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": cache, "NEURON_IR_CACHE": "off"}
         command = [sys.executable, str(Path(__file__)), "--measure", which]
         out = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
     return [float(word) for word in out.split()]

@@ -17,10 +17,13 @@ from neuron_ir.diagnostics import fail
 from neuron_ir.dtypes import DType, dtype, dtype_of_numpy
 
 __all__ = [
+    "HostMemory",
+    "TORCH_BITS",
     "aligned_empty",
     "as_numpy",
     "as_torch",
     "host_view",
+    "is_plain",
     "is_torch",
     "kind_of",
     "resident",
@@ -30,7 +33,7 @@ __all__ = [
 ]
 
 # Torch dtypes that numpy itself does not know: our name -> integer of the same width through which the bits go.
-_TORCH_BITS = {
+TORCH_BITS = {
     "bfloat16": ("bf16", "int16"),
     "float8_e4m3fn": ("f8e4m3fn", "uint8"),
     "float8_e4m3fnuz": ("f8e4m3fnuz", "uint8"),
@@ -38,7 +41,7 @@ _TORCH_BITS = {
     "float8_e5m2fnuz": ("f8e5m2fnuz", "uint8"),
     "float8_e8m0fnu": ("f8e8m0", "uint8"),
 }
-_TORCH_NAME = {ours: (name, bits) for name, (ours, bits) in _TORCH_BITS.items()}
+_TORCH_NAME = {ours: (name, bits) for name, (ours, bits) in TORCH_BITS.items()}
 
 
 def is_torch(value: Any) -> bool:
@@ -108,25 +111,25 @@ def _torch_view(tensor: Any) -> tuple[np.ndarray, DType]:
         )
     name = str(tensor.dtype).removeprefix("torch.")
     plain = tensor.detach().resolve_conj().resolve_neg()
-    if name not in _TORCH_BITS:
+    if name not in TORCH_BITS:
         try:
             array = plain.numpy()
         except (TypeError, RuntimeError) as error:
             raise TypeError(f"a torch tensor of {tensor.dtype} that has no host view: {error}") from None
         return array, _dtype_of(array.dtype)
-    ours, bits = _TORCH_BITS[name]
+    ours, bits = TORCH_BITS[name]
     element = dtype(ours)
     return plain.view(getattr(torch, bits)).numpy().view(element.numpy), element
 
 
-class _HostMemory:
+class HostMemory:
     """Gives NumPy a JAX array's memory, writable, and keeps it alive."""
 
     __slots__ = ("__array_interface__", "owner")
 
-    def __init__(self, owner: jax.Array, typestr: str):
+    def __init__(self, owner: jax.Array, typestr: str, shape: tuple[int, ...]):
         self.owner = owner
-        self.__array_interface__ = {"data": (address(owner), False), "shape": owner.shape, "typestr": typestr, "version": 3}
+        self.__array_interface__ = {"data": (address(owner), False), "shape": shape, "typestr": typestr, "version": 3}
 
 
 def as_numpy(array: jax.Array) -> np.ndarray:
@@ -134,11 +137,16 @@ def as_numpy(array: jax.Array) -> np.ndarray:
 
     Only for arrays that nobody else holds: an output of a compiled program, never a weight or state. Sub-byte types are copied.
     """
-    if _bits(array.dtype) < 8 or array.size == 0 or not _is_row_major(array):
+    if not is_plain(array):
         return np.array(array)
     # The array protocol has no letters for ml_dtypes; plain bytes of that width are viewed as such afterwards.
     plain = array.dtype.kind in "biufc" and not str(array.dtype).startswith("float8")
-    return np.asarray(_HostMemory(array, array.dtype.str if plain else f"|V{array.dtype.itemsize}")).view(array.dtype)
+    return np.asarray(HostMemory(array, array.dtype.str if plain else f"|V{array.dtype.itemsize}", array.shape)).view(array.dtype)
+
+
+def is_plain(array: jax.Array) -> bool:
+    """Whether the elements lie one behind the other in memory as NumPy has them, and there are any."""
+    return _bits(array.dtype) >= 8 and array.size > 0 and _is_row_major(array)
 
 
 def _bits(np_dtype: Any) -> int:

@@ -10,10 +10,11 @@ from functools import cache
 from typing import Any
 
 from neuron_ir.backends.jax_cpu._compat import check
-from neuron_ir.backends.jax_cpu.arrays import host_view, kind_of, resident, settle, user_array, write_back
+from neuron_ir.backends.jax_cpu.arrays import host_view, is_torch, kind_of, resident, settle, user_array, write_back
 from neuron_ir.backends.jax_cpu.buckets import PaddedExecutable, bucketed, read_buckets
+from neuron_ir.backends.jax_cpu.direct import DirectCall
 from neuron_ir.backends.jax_cpu.executable import Executable, executable_for, resource_names
-from neuron_ir.backends.jax_cpu.signature import Signature
+from neuron_ir.backends.jax_cpu.signature import Signature, python_value
 from neuron_ir.backends.jax_cpu.stages import StagedExecutable
 from neuron_ir.backends.jax_cpu.subnormals import check_exact, constants, holds_subnormals
 from neuron_ir.core import Module
@@ -43,6 +44,8 @@ class CompiledProgram:
         self._buckets = read_buckets(module.main, options.get("buckets", {}))
         self._executables: dict[tuple[Any, ...], Executable | StagedExecutable | PaddedExecutable] = {}
         self._lock = threading.Lock()
+        self._direct: dict[tuple[Any, ...], DirectCall] = {}
+        self._fixed = {place: python_value(value) for place, value in module.main.attrs.get("fixed_outputs", ())}
         with x64():
             self._state = [resident(self._bound(i)).copy() for i in self.signature.state]
             self._weights = [resident(self._bound(i)) for i in self.signature.weights]
@@ -87,6 +90,35 @@ class CompiledProgram:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the program. Outputs nest as those of the source program, in the kind of array that the inputs have."""
         values, numbers = self.signature.bind(args, kwargs)
+        return self.signature.arrange(self._run(values, numbers))
+
+    def positional(self, values: Sequence[Any]) -> list[Any]:
+        """Run the program on its arrays in order, sizes left out; gives the outputs in order, those built into the program too."""
+        key = tuple([v.shape for v in values]) if self.module.main.dims else ()
+        direct = self._direct.get(key)
+        outputs = direct(values) if direct is not None else None
+        if outputs is None:
+            outputs = self._run(values, ())
+            if direct is None:
+                self._prepare(key, values, outputs)
+        fixed = self._fixed
+        if not fixed:
+            return outputs
+        tensors = iter(outputs)
+        return [fixed[i] if i in fixed else next(tensors) for i in range(len(outputs) + len(fixed))]
+
+    def _prepare(self, key: tuple[Any, ...], values: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Make the direct way for calls like this one, where the program only maps torch tensors to torch tensors."""
+        signature = self.signature
+        bound = self._state or self._weights or signature.updates
+        if bound or not all(map(is_torch, (*values, *outputs))) or not (values and outputs):
+            return
+        executable = self._executable(values, ())
+        if isinstance(executable, Executable):
+            self._direct[key] = DirectCall(executable, self._resources, values)
+
+    def _run(self, values: Sequence[Any], numbers: tuple[int, ...]) -> list[Any]:
+        """The outputs in order, without those built into the program."""
         arrays = self._check(values)
         executable = self._executable(arrays, numbers)
         with self._lock if self._state else nullcontext():  # a call uses up the state that the one before it made
@@ -165,7 +197,7 @@ class CompiledProgram:
             if target in self.signature.state:
                 self._state[self.signature.state.index(target)] = results[result]
 
-    def _finish(self, results: Sequence[Any], values: Sequence[Any]) -> Any:
+    def _finish(self, results: Sequence[Any], values: Sequence[Any]) -> list[Any]:
         """Write updated inputs back into the caller's arrays, and give the outputs."""
         signature = self.signature
         for result, target in signature.updates.items():
@@ -174,7 +206,7 @@ class CompiledProgram:
         kind = kind_of(values) if values else self.module.attrs.get("source", "numpy")
         numbers = {i for i, attrs in enumerate(self.module.main.result_attrs) if attrs.get("number")}
         outputs = [results[i].item() if i in numbers else user_array(results[i], kind) for i in signature.outputs]
-        return signature.arrange(outputs)
+        return outputs
 
 
 @cache
