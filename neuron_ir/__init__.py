@@ -27,7 +27,9 @@ _HOMES = {
     "neuron_ir.frontends.jax": ("from_jax", "from_stablehlo", "to_stablehlo"),
     "neuron_ir.frontends.explain": ("explain",),
     "neuron_ir.backends.base": ("compile",),
-    "neuron_ir.backends.jax_cpu": ("bisect",),
+    "neuron_ir.backends.jax_cpu": ("bisect", "calibrate", "precision_report", "tune_precision"),
+    "neuron_ir.precision_policy": ("PrecisionPolicy",),
+    "neuron_ir.loss_scaling": ("LossScaler",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -36,6 +38,9 @@ __all__ = ["__version__", *_HOME_OF]
 if TYPE_CHECKING:
     from neuron_ir.backends.base import compile as compile
     from neuron_ir.backends.jax_cpu import bisect as bisect
+    from neuron_ir.backends.jax_cpu import calibrate as calibrate
+    from neuron_ir.backends.jax_cpu import precision_report as precision_report
+    from neuron_ir.backends.jax_cpu import tune_precision as tune_precision
     from neuron_ir.builder import Builder as Builder
     from neuron_ir.core import Block as Block
     from neuron_ir.core import Func as Func
@@ -54,9 +59,11 @@ if TYPE_CHECKING:
     from neuron_ir.frontends.jax import to_stablehlo as to_stablehlo
     from neuron_ir.frontends.torch import from_torch as from_torch
     from neuron_ir.frontends.torch import register_lowering as register_lowering
+    from neuron_ir.loss_scaling import LossScaler as LossScaler
     from neuron_ir.parser import parse as parse
     from neuron_ir.passmanager import Pass as Pass
     from neuron_ir.passmanager import run_passes as run_passes
+    from neuron_ir.precision_policy import PrecisionPolicy as PrecisionPolicy
     from neuron_ir.types import Layout as Layout
     from neuron_ir.types import TensorType as TensorType
     from neuron_ir.types import tensor as tensor

@@ -13,7 +13,7 @@ from neuron_ir.core import Func, Module, Op, Value
 from neuron_ir.diagnostics import fail, nearest, warn
 from neuron_ir.dtypes import BF16, DType, dtype
 from neuron_ir.locations import FusedLoc
-from neuron_ir.passmanager import option
+from neuron_ir.passmanager import option, run_passes
 from neuron_ir.printer import value_names
 from neuron_ir.target import TARGETS, target
 
@@ -29,8 +29,8 @@ _WIDE = ("f32", "f64")
 AUTOCAST_F32 = frozenset(
     f"neuron.{name}"
     for name in (
-        "acos asin cosh cross_entropy cumprod cumsum erf_inv exponential exponential_minus_one group_norm layer_norm log log10 log2 "
-        "log_plus_one log_softmax nll_loss power reciprocal reduce_prod reduce_sum rms_norm rsqrt sinh softmax softplus tan"
+        "acos asin cosh cross_entropy cumprod cumsum erf_inv exponential exponential_minus_one group_norm layer_norm log log10 "
+        "log2 log_plus_one log_softmax nll_loss power reciprocal reduce_prod reduce_sum rms_norm rsqrt sinh softmax softplus tan"
     ).split()
 )
 
@@ -53,7 +53,7 @@ class PrecisionPolicy:
     dtype: str = option("bf16", "element type of the inputs of matrix products; fp8 and mxfp8 are the target's", FORMATS)
     rules: str = option(
         "products",
-        "products: their inputs alone are narrow; autocast: torch's lists, so what follows a product is narrow too, but for f32 ops",
+        "products: their inputs alone are narrow; autocast: torch's lists, what follows a product is narrow too, but for f32 ops",
         ("products", "autocast"),
     )
     granularity: str = option(
@@ -142,6 +142,10 @@ class PrecisionPolicy:
                 quoted = ",".join(f'"{v}"' for v in value) if isinstance(value, tuple) else value
                 parts.append(f"{_option(f.name)}={quoted}")
         return " ".join(parts)
+
+    def apply(self, module: Module) -> None:
+        """Lower the products of ``module``, in place: the pass ``precision`` with these options."""
+        run_passes(module, f"precision{{{self.text}}}")
 
     def on(self, module: Module) -> tuple[DType, DType]:
         """The element types of this policy in ``module``: of values, and of gradients."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.core import Module
@@ -9,10 +10,13 @@ from neuron_ir.diagnostics import fail, nearest
 
 if TYPE_CHECKING:
     from neuron_ir.backends.jax_cpu.bisection import bisect as bisect
+    from neuron_ir.backends.jax_cpu.calibration import calibrate as calibrate
+    from neuron_ir.backends.jax_cpu.damage import precision_report as precision_report
     from neuron_ir.backends.jax_cpu.host import Host
     from neuron_ir.backends.jax_cpu.program import CompiledProgram
+    from neuron_ir.backends.jax_cpu.tuning import tune_precision as tune_precision
 
-__all__ = ["bisect", "compile_module", "open_host"]
+__all__ = ["bisect", "calibrate", "compile_module", "open_host", "precision_report", "tune_precision"]
 
 OPTIONS = {
     "buckets": (
@@ -48,9 +52,10 @@ def open_host(num_devices: int) -> Host:
     return Host(num_devices)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "bisect":
-        from neuron_ir.backends.jax_cpu.bisection import bisect
+_HOMES = {"bisect": "bisection", "calibrate": "calibration", "precision_report": "damage", "tune_precision": "tuning"}
 
-        return bisect
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

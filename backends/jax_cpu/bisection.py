@@ -72,8 +72,8 @@ def bisect(
     counterpart are passed over. Raises :class:`IRError` where nothing could be compared.
     """
     args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (tuple(inputs), {})
-    sized, given = CompiledProgram(module, {}).arguments(args, kwargs)
-    func, arrays = sized.main, [_numpy(a) for a in given]
+    sized, arrays = prepared(module, inputs)
+    func = sized.main
     if reference_fn is None:
         wanted: Mapping[Any, Any] = float64_values(func, module, arrays)
     else:
@@ -84,6 +84,13 @@ def bisect(
     if not search.compared and search.finding is None:
         raise fail("input", "no value of the program has a counterpart in the reference", func.loc)
     return search.finding
+
+
+def prepared(module: Module, inputs: Sequence[Any] | Mapping[str, Any]) -> tuple[Module, list[Any]]:
+    """The module for the sizes of ``inputs`` (as a compiled program takes them), and an array for each argument of ``@main``."""
+    args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (tuple(inputs), {})
+    sized, arrays = CompiledProgram(module, {}).arguments(args, kwargs)
+    return sized, [_numpy(a) for a in arrays]
 
 
 def meaning_of(module: Module) -> Meaning:
