@@ -13,7 +13,15 @@ from typing import Any
 
 TOKENS, BATCH = 12, 2
 # Sizes of images in patches: they decide shapes, so they are part of the program, not inputs of it.
-GEOMETRY = ("image_grid_thw", "image_sizes", "spatial_shapes", "target_sizes", "image_position_ids", "image_grid_hw")
+GEOMETRY = (
+    "image_merge_sizes",
+    "image_grid_thw",
+    "image_sizes",
+    "spatial_shapes",
+    "target_sizes",
+    "image_position_ids",
+    "image_grid_hw",
+)
 
 Inputs = dict[str, Any]
 
@@ -31,7 +39,7 @@ def inputs_for(family: str, model: Any) -> Iterator[Inputs]:
     elif family in ("speech", "ctc", "audio", "seq2seq") and sounds:
         layouts = _sounds(model, asked)
     else:
-        yield _text(model, asked, family)
+        yield from _text(model, asked, family)
         return
     for layout in layouts:
         torch.manual_seed(1)
@@ -40,14 +48,16 @@ def inputs_for(family: str, model: Any) -> Iterator[Inputs]:
 
 
 def _ids(tokens: int = TOKENS, batch: int = BATCH) -> Any:
+    """Rows of text without a token twice: equal tokens have equal scores, and torch leaves open which of those ``topk`` takes."""
     import torch
 
     from tests.yardsticks.shrink import FIRST_SPECIAL
 
-    return torch.randint(4, FIRST_SPECIAL, (batch, tokens))
+    return torch.stack([4 + torch.randperm(FIRST_SPECIAL - 4)[:tokens] for _ in range(batch)])
 
 
-def _text(model: Any, asked: set[str], family: str) -> Inputs:
+def _text(model: Any, asked: set[str], family: str) -> Iterator[Inputs]:
+    """Ids of text, or of several streams of sound."""
     import torch
 
     torch.manual_seed(1)
@@ -60,7 +70,12 @@ def _text(model: Any, asked: set[str], family: str) -> Inputs:
         given["attention_mask"] = mask
     if "decoder_input_ids" in asked:
         given["decoder_input_ids"] = _ids(7)
-    return given
+    yield given
+    if books:
+        yield {**given, "input_ids": _ids(BATCH * TOKENS, books + 1).T.reshape(BATCH, TOKENS, books + 1).contiguous()}
+    if "decoder_input_ids" in asked:
+        streams = field(model.config, "num_channels", 9)
+        yield {**given, "decoder_input_ids": _ids(7 * BATCH, streams).T.reshape(BATCH, 7, streams).contiguous()}
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
@@ -77,9 +92,11 @@ def _pictures(model: Any, asked: set[str], batch: int = 1) -> Iterator[Inputs]:
     flat = channels * patch * patch
     if "image_grid_thw" in asked:
         frames = field(config, "temporal_patch_size", 1)
-        for length in (flat * frames, flat):
-            rows = torch.tensor([[1, 4, 4]])
-            yield {"pixel_values": lambda n=length: torch.randn(16, n), "image_grid_thw": rows}
+        for length in (flat * frames, flat, 2 * flat):
+            grid = {"image_grid_thw": torch.tensor([[1, 4, 4]])}
+            if "image_merge_sizes" in asked:
+                grid["image_merge_sizes"] = torch.tensor([2])
+            yield {"pixel_values": lambda n=length: torch.randn(16, n), **grid}
         yield {"pixel_values": lambda: torch.randn(16, channels, patch, patch), "image_grid_thw": torch.tensor([[1, 4, 4]])}
     if "spatial_shapes" in asked:
         whole = {"spatial_shapes": torch.tensor([[4, 4]]), "pixel_attention_mask": torch.ones(1, 16, dtype=torch.long)}
@@ -88,12 +105,20 @@ def _pictures(model: Any, asked: set[str], batch: int = 1) -> Iterator[Inputs]:
         yield {"pixel_values": lambda: torch.randn(1, channels, patch, 16 * patch), "target_sizes": torch.tensor([[4, 4]])}
     if "image_position_ids" in asked:
         places = torch.stack(torch.meshgrid(torch.arange(4), torch.arange(4), indexing="xy"), -1).reshape(1, 16, 2)
-        yield {"pixel_values": lambda: torch.randn(1, 16, flat), "image_position_ids": places}
+        for n in (1, field(config, "pooling_kernel_size", 1) ** 2):
+            yield {"pixel_values": lambda n=n: torch.randn(1, 16, n * flat), "image_position_ids": places}
     if "flattened_patches" in asked:
         places = torch.cartesian_prod(torch.arange(1.0, 5), torch.arange(1.0, 5))[None]
-        yield {"flattened_patches": lambda: torch.cat([places, torch.randn(1, 16, flat)], -1)}
+        width = field(config, "patch_embed_hidden_size", flat)
+        yield {"flattened_patches": lambda: torch.cat([places, torch.randn(1, 16, width)], -1)}
         return
     plain: Inputs = {"pixel_values": lambda: torch.randn(batch, channels, height, width)}
+    if "high_res_pixel_values" in asked:
+        plain["high_res_pixel_values"] = lambda: torch.randn(batch, channels, height, width)
+    if "aspect_ratio_ids" in asked:
+        tiles = field(config, "max_num_tiles", 4)
+        kinds = {"aspect_ratio_ids": torch.tensor([[1]]), "aspect_ratio_mask": torch.ones(1, 1, tiles, dtype=torch.long)}
+        yield {"pixel_values": lambda: torch.randn(1, 1, tiles, channels, height, width), **kinds}
     if "image_sizes" in asked:
         sizes = torch.tensor([[height, width]])
         yield {**plain, "image_sizes": sizes}
@@ -102,6 +127,8 @@ def _pictures(model: Any, asked: set[str], batch: int = 1) -> Iterator[Inputs]:
     yield plain
     yield {"pixel_values": lambda: torch.randn(1, 1, channels, height, width)}
     yield {"pixel_values": lambda: torch.randn(1, 2, channels, height, width)}
+    for n in (1, 2, field(config, "pooling_kernel_size", 1) ** 2):
+        yield {"pixel_values": lambda n=n: torch.randn(1, 16, n * flat)}
 
 
 # --- sounds -----------------------------------------------------------------------------------------------------------
@@ -121,7 +148,7 @@ def _sounds(model: Any, asked: set[str]) -> Iterator[Inputs]:
         return
     names = ("feature_projection_input_dim", "num_mel_bins", "input_dim", "input_feat_size", "input_feat_per_channel", "d_model")
     widths = list(dict.fromkeys(w for w in (*(field(config, n, None) for n in names), 128, 80) if w))
-    lengths = list(dict.fromkeys([2 * field(config, "max_source_positions", 32), 64]))
+    lengths = list(dict.fromkeys([2 * field(config, "max_source_positions", 32), 64, 96]))
     for bands in widths:
         for frames in lengths:
             for shape in ((1, bands, frames), (1, frames, bands)):
@@ -141,14 +168,18 @@ def _with_text(model: Any, asked: set[str], given: Inputs) -> Iterator[Inputs]:
     batch = next(iter(given.values())).shape[0] if "image_grid_thw" not in given and "target_sizes" not in given else 1
     if "decoder_input_ids" in asked and not (asked & {"input_ids"} and "pixel_values" in given):
         given = {**given, "decoder_input_ids": _ids(7, batch)}
+    if "qformer_input_ids" in asked:
+        given = {**given, "qformer_input_ids": _ids(5, batch)}
     names = (
         ("audio_token", "audio_token_index") if given.keys() & {"input_features", "input_values"} else ("image_token", "im_patch")
     )
     token = next((t for n in names for t in [field(model.config, f"{n}_id", field(model.config, f"{n}_index", None))] if t), None)
     if "input_ids" not in asked or token is None:
         if "input_ids" in asked and "decoder_input_ids" not in given:
-            given = {"input_ids": _ids(batch=batch), **given}
+            given = {"input_ids": _ids(batch=batch), **given, **_places(model, asked, batch)}
         yield given
+        if "decoder_input_ids" in asked - given.keys():
+            yield {**given, "decoder_input_ids": _ids(7, batch)}
         return
     count, tried = 4, set()
     while count not in tried and 0 < count < 100 and len(tried) < 4:
@@ -166,6 +197,21 @@ def _with_text(model: Any, asked: set[str], given: Inputs) -> Iterator[Inputs]:
             yield whole
 
 
+def _places(model: Any, asked: set[str], batch: int) -> Inputs:
+    """What a text says of its places: their boxes on a page, which of them see an image, which of them are one."""
+    import torch
+
+    given: Inputs = {}
+    if "bbox" in asked:
+        given["bbox"] = torch.rand(batch, TOKENS, 4).sort(-1).values
+    if "image_attention_mask" in asked:
+        given["image_attention_mask"] = torch.ones(batch, TOKENS, 1, dtype=torch.long)
+    if "image_embeds_position_mask" in asked:
+        places = torch.arange(TOKENS) < field(model.config, "latent_query_num", 4)
+        given["image_embeds_position_mask"] = places.expand(batch, TOKENS).clone()
+    return given
+
+
 def _wanted(model: Any, given: Inputs, count: int) -> int:
     """How many placeholders the model asks for; ``count`` where it does not complain of them."""
     import torch
@@ -174,9 +220,9 @@ def _wanted(model: Any, given: Inputs, count: int) -> int:
         with torch.no_grad():
             model(**given)
     except Exception as error:
-        said = re.search(r"features:?\D*(\d+)(?:, (\d+))?", str(error)) if "token" in str(error) else None
+        said = re.findall(r"features(?! and)\D*(\d+)", str(error)) if "token" in str(error) else []
         if said:
-            features = int(said[1])
+            features = int(said[-1])
             hidden = field(model.config, "hidden_size", 64)
             return features // hidden if features >= 100 and features % hidden == 0 else features // batch_of(given)
     return count

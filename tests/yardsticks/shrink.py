@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import importlib.util
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 HIDDEN, HEADS, KEYS, HEAD, LAYERS, EXPERTS, VOCABULARY, IMAGE, PATCH = 64, 4, 2, 16, 2, 4, 128, 32, 8
@@ -43,7 +47,11 @@ _LIMITS: list[tuple[int, str]] = [
     (VOCABULARY, "max_text_positions max_speech_positions max_pos_emb max_2d_position_embeddings tpu_short_seq_length seq_len"),
     (8, "sliding_window sliding_window_size attention_chunk_size *chunk_size local_attention attention_window* keep_window_size"),
     (4, "index_topk index_block_size index_kpool block_size conf_attention_chunk_size context_size local_attention_window_len"),
-    (4, "num_landmarks segment_means_seq_len num_query_tokens latent_query_num resampler_n_latents *num_latents"),
+    (
+        4,
+        "mm_tokens_per_image num_landmarks segment_means_seq_len num_query_tokens latent_query_num resampler_n_latents"
+        " *num_latents",
+    ),
     (32, "num_mel_bins input_feat_size feature_size feature_dim n_mel_bins input_feat_per_channel num_mels"),
     (96, "*intermediate_size *ffn_dim *ffn_hidden_size d_ff d_inner *_ffn mlp_dim feed_forward_size dim_ff dff n_inner *size_mlp"),
     (
@@ -51,11 +59,12 @@ _LIMITS: list[tuple[int, str]] = [
         "*hidden_size *hidden_dim *d_model *n_embd *embd_dim *embedding_size *projection_dim *proj_dim *emb_size d_latents *width",
     ),
     (HIDDEN, "*_dim dim *conv_channels *_channels *_channel d_embed *projection_size *_units *hidden_size_* *_size_global"),
-    (HIDDEN, "num_codevectors_per_group *hidden_dimension *input_size classifier_proj_size"),
+    (HIDDEN, "num_codevectors_per_group upsample_groups *hidden_dimension *input_size classifier_proj_size"),
     (4, "num_conv_pos_embedding_groups num_filters num_codevector_groups num_groups"),
     (8, "num_conv_pos_embeddings conv_pos_kernel_size num_classes max_num_tiles max_temporal_embeddings num_labels"),
 ]
 _KEPT = "num_feat_extract_layers num_channels in_channels in_chans out_channels num_input_channels spatial_scale_factor rope_dim"
+_LAYER_NUMBERS = "*feature_layer *feature_layers *vision_layers"
 _NEEDED = (
     "head_dim num_key_value_heads moe_intermediate_size n_routed_experts num_experts_per_tok vocab_size"  # though None by default
 )
@@ -82,7 +91,9 @@ class Shrink:
         """A new configuration of the same class."""
         given = {k: v for k, v in vars(config).items() if not k.startswith("_") and k != "transformers_version"}
         if "kv_lora_rank" in given:  # latent attention: as many heads of keys as of queries
-            return Shrink(mix_layers=self.mix_layers, keys=HEADS, fields=self.fields, tokens=self.tokens).made(config, given)
+            heads = copy.copy(self)
+            heads.keys = HEADS
+            return heads.made(config, given)
         return self.made(config, given)
 
     def made(self, config: Any, given: dict[str, Any]) -> Any:
@@ -95,8 +106,12 @@ class Shrink:
         for name, value in given.items():
             if name in self.fields:
                 changes[name] = self.fields[name]
+            elif value is None and name == "vision_config" and name in type(config).sub_configs:
+                changes[name] = self(type(config).sub_configs[name]())
             elif isinstance(value, PretrainedConfig):
                 changes[name] = self(value)
+            elif name == "rope_parameters" and isinstance(value, dict) and "mrope_section" in _source(type(config)):
+                changes[name] = self.in_dict(name, {"mrope_section": [0, 0, 0], **value})
             elif isinstance(value, dict) and all(isinstance(k, str) for k in value) and name != "label2id":
                 new = self.in_dict(name, value)
                 if new != value:
@@ -132,8 +147,10 @@ class Shrink:
         """Dictionaries of numbers: rotary settings, feed-forward and attention sub-configurations."""
         new = {k: self.in_dict(k, v) if isinstance(v, dict) else self.field(k, v) for k, v in given.items()}
         section = given.get("mrope_section")
-        if section:
-            new["mrope_section"] = type(section)([2, 3, 3] if len(section) == 3 else [2] * len(section))
+        if section:  # how many rotary frequencies of a head are for height, width and time
+            half = int(HEAD * given.get("partial_rotary_factor", 1.0)) // 2
+            shares = [3 * half // 8, 3 * half // 8, half - 2 * (3 * half // 8)]
+            new["mrope_section"] = type(section)(shares if len(section) == 3 else [2] * len(section))
         return new
 
     def field(self, name: str, value: Any) -> Any:
@@ -144,6 +161,8 @@ class Shrink:
             return 0.0
         if isinstance(value, list | tuple) and value and all(type(v) is int for v in value):
             return type(value)(self.listed(name, list(value)))
+        if name == "image_grid_pinpoints" and value:
+            return [[IMAGE, 2 * IMAGE], [2 * IMAGE, IMAGE]]
         if value is None and _is_among(name, _NEEDED):
             value = VOCABULARY
         if type(value) is not int or _is_among(name, _KEPT):
@@ -161,6 +180,8 @@ class Shrink:
         if _is_among(name, _WIDTHS):
             order = sorted(set(value))
             return [16 * 2 ** order.index(v) if len(order) > 1 else 32 for v in value]
+        if _is_among(name, _LAYER_NUMBERS):
+            return [max(-LAYERS, min(v, LAYERS - 1)) for v in value]
         if _is_among(name, "*image_size *resolution"):
             return [min(v, IMAGE) for v in value]
         return [min(v, PATCH) for v in value] if name == "patch_size" else value
@@ -175,8 +196,23 @@ class Shrink:
         return self.tokens.setdefault(key, FIRST_SPECIAL + len(self.tokens) % (VOCABULARY - FIRST_SPECIAL))
 
 
+_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2]}
+_ROPE_BY_LAYERS = {"full_attention": _ROPE, "sliding_attention": _ROPE}
+# The words of image tokens: a start, an end of line, and as Chameleon and Emu3 write the codes.
+_IMAGE_WORDS = {"<image>": 120, "<|extra_200|>": 119}
+_IMAGE_WORDS |= {f"<|visual token {i:06d}|>": i for i in range(VOCABULARY)}
+_IMAGE_WORDS |= {f"IMGIMG{''.join(chr(ord('A') + int(d)) for d in str(i))}Z": i for i in range(VOCABULARY)}
+
 # Fields of one type that have to fit together in a way that no rule by name knows.
 _FIELDS: dict[str, dict[str, Any]] = {
+    "aria": {"projector_patch_to_query_dict": {16: 4}},
+    "blip-2": {"image_token_index": 120},
+    "chameleon": {"vocabulary_map": _IMAGE_WORDS},
+    "cohere_compass": {"rope_parameters": _ROPE_BY_LAYERS},
+    "cohere_compass_text": {"rope_parameters": _ROPE_BY_LAYERS},
+    "dbrx": {"rope_theta": 10000, "clip_qkv": 8},
+    "deepseek_ocr2": {"mlp_layer_types": ["dense", "sparse"]},
+    "diffusion_gemma": {"num_experts": EXPERTS, "top_k_experts": 2, "moe_intermediate_size": 96},
     "dory": {
         "num_hidden_layers": 3,
         "n_input_layers": 1,
@@ -185,19 +221,35 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
     "donut-swin": {"window_size": 2, "image_size": 64},
-    "efficientnet": {"width_coefficient": 1.0, "depth_coefficient": 0.3, "hidden_dim": 1280},
+    "dots1": {"n_shared_experts": 1},
+    "efficientnet": {
+        "width_coefficient": 1.0,
+        "depth_coefficient": 0.3,
+        "hidden_dim": 1280,
+        "in_channels": [32, 16, 24, 40, 80, 112, 192],
+        "out_channels": [16, 24, 40, 80, 112, 192, 320],
+    },
+    "emu3": {"vocabulary_map": _IMAGE_WORDS},
+    "esmc": {"vocab_size": VOCABULARY},
     "esm": {"vocab_size": VOCABULARY, "pad_token_id": 1, "mask_token_id": 127},
+    "granite4_vision": {"deepstack_layer_map": [[-1, 0]]},
     "hgnet_v2": {
         "stem_channels": (3, 8, 16),
         "stage_in_channels": (16, 32, 64, 128),
         "stage_mid_channels": (16, 16, 32, 64),
         "stage_out_channels": (32, 64, 128, 128),
     },
+    "instructblip": {"image_token_index": 120},
+    "instructblipvideo": {"video_token_index": 120},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "levit": {"image_size": 64},
+    "llama4": {"intermediate_size": 256},
     "mamba2": {"num_heads": 8},
     "mobilebert": {"intra_bottleneck_size": HIDDEN},
     "mobilevitv2": {"image_size": 64},
+    "moonshine_streaming": {"num_key_value_heads": HEADS},
+    "qwen2_5_omni_thinker": {"vision_start_token_id": 121, "audio_start_token_id": 122},
+    "qwen3_omni_moe_thinker": {"vision_start_token_id": 121, "audio_start_token_id": 122},
     "reformer": {
         "axial_pos_shape": (3, 4),
         "axial_pos_embds_dim": (16, 48),
@@ -224,3 +276,10 @@ def attempts(kind: str) -> Iterator[Any]:
     if failure is not None and not made:
         raise failure
     yield from made
+
+
+@functools.cache
+def _source(config: type) -> str:
+    """The modelling code beside a configuration class."""
+    spec = importlib.util.find_spec(config.__module__.replace("configuration_", "modeling_"))
+    return Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
