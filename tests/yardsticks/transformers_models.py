@@ -1,9 +1,9 @@
 """Every model type of transformers' auto mappings, shrunk to a few thousand weights, through the whole path, against torch eager.
 
 A case is ``family:type``: the configuration clipped by :mod:`tests.yardsticks.shrink`, seeded random weights in which nothing is
-constant, exported with ``torch.export`` (under the patches of transformers' own exporter where it fails without), imported,
-printed, parsed, verified, compiled and run. Every floating-point result agrees within ``TOLERANCE`` of its largest value with
-torch in f32, or with torch in f64.
+constant, exported with ``torch.export`` (where that fails, under the patches of transformers' own exporter or in strict mode),
+imported, printed, parsed, verified, compiled and run. Every floating-point result agrees within ``TOLERANCE`` of its largest value
+with torch in f32, or with torch in f64.
 """
 
 from __future__ import annotations
@@ -207,12 +207,20 @@ class Program:
             self.tensors = kept
 
     def exported(self) -> tuple[Any, str]:
-        """The exported program, and how it was had: with transformers' patches where torch alone cannot."""
-        try:
-            return self.export(), ""
-        except Exception:
-            with _patched(self.model):
-                return self.export(), "(exported under transformers' patches)"
+        """The exported program, and how it was had: with transformers' patches or by Dynamo where plain tracing cannot."""
+        failure: Exception | None = None
+        for strict, patched, how in (
+            (False, False, ""),
+            (False, True, "(exported under transformers' patches)"),
+            (True, False, "(exported by Dynamo)"),
+            (True, True, "(exported by Dynamo under transformers' patches)"),
+        ):
+            try:
+                with _patched(self.model) if patched else contextlib.nullcontext():
+                    return self.export(strict), how
+            except Exception as error:
+                failure = failure or error
+        raise failure or AssertionError
 
     def run(self, program: Any) -> list[Any]:
         """The tensors that torch computes with an exported program."""
@@ -222,7 +230,7 @@ class Program:
             result = program.module()(*[t.clone() for t in self.tensors])
         return [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
 
-    def export(self) -> Any:
+    def export(self, strict: bool) -> Any:
         import torch
 
         program = self
@@ -236,7 +244,7 @@ class Program:
                 return program.call(*tensors)
 
         with torch.no_grad():
-            return torch.export.export(Wrapper().eval(), tuple(t.clone() for t in self.tensors), strict=False)
+            return torch.export.export(Wrapper().eval(), tuple(t.clone() for t in self.tensors), strict=strict)
 
 
 @contextlib.contextmanager
