@@ -64,7 +64,7 @@ def _compiled(kind: str, options: CompileOptions, graph: torch.fx.GraphModule) -
     name = graph_name()
     with _compat.get("unset_fake_temporarily")():  # tensors that the graph holds are real ones
         log.info("%s (%s): %d nodes", name, kind, len(graph.graph.nodes))
-        options.dump(kind, name, {"graph.py": graph.print_readable(print_output=False)})
+        options.dump(kind, name, "graph.py", partial(graph.print_readable, print_output=False))
         try:
             module = import_graph(graph, options.seed)
         except IRError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -75,15 +75,18 @@ class CompileOptions:
             return self.verify
         return 5e-2 if self.precision else 1e-4
 
-    def dump(self, kind: str, name: str, files: Mapping[str, str]) -> None:
-        """Write the files of one graph, where a folder was asked for, or by torch's own switch ``TORCH_COMPILE_DEBUG=1``."""
+    def folder(self, kind: str, name: str) -> Path | None:
+        """The folder of one graph, where one was asked for, here or by torch's own switch ``TORCH_COMPILE_DEBUG=1``."""
         folder = self.dump_dir
         if not folder and os.environ.get("TORCH_COMPILE_DEBUG") == "1":
             folder = os.path.join(_compat.get("get_debug_dir")(), "neuron")
-        if not folder:
-            return
-        for file, text in files.items():
-            write_text(Path(folder) / f"{name}_{kind}" / file, text, make_folder=True)
+        return Path(folder) / f"{name}_{kind}" if folder else None
+
+    def dump(self, kind: str, name: str, file: str, text: Callable[[], str]) -> None:
+        """Write a file of one graph to its folder, where it has one."""
+        folder = self.folder(kind, name)
+        if folder:
+            write_text(folder / file, text(), make_folder=True)
 
 
 def graph_name() -> str:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.backends.base import compile
 from neuron_ir.core import Module
-from neuron_ir.diagnostics import fail
+from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.frontends.torch.capture import graph_values
 from neuron_ir.frontends.torch.compile_options import CompileOptions
 from neuron_ir.frontends.torch.export import FunctionalProgram
 from neuron_ir.frontends.torch.importer import import_program
 from neuron_ir.frontends.torch.signature import INPUT, OUTPUT, TOKEN, ProgramInput, ProgramOutput, ProgramSignature
-from neuron_ir.passmanager import run_passes
+from neuron_ir.instrument import CrashReproducer, VerifyEach
+from neuron_ir.passmanager import PassManager
+from neuron_ir.pipeline import parse_pipeline
 from neuron_ir.specialise import size_inputs, specialise
 
 if TYPE_CHECKING:
@@ -39,11 +44,10 @@ class CompiledGraph:
     def __init__(self, graph: torch.fx.GraphModule, module: Module, options: CompileOptions, kind: str, name: str):
         self.graph, self.module, self.options = graph, module, options
         self.name = f"{name} ({kind})"
-        options.dump(kind, name, {"imported.nir": module.text(locations=True)})
+        options.dump(kind, name, "imported.nir", partial(module.text, locations=True))
         log.debug("%s, imported:\n%s", self.name, module)
-        if options.passes:
-            run_passes(module, options.passes)
-        options.dump(kind, name, {"optimised.nir": module.text(locations=True)})
+        _optimise(graph, module, options, options.folder(kind, name))
+        options.dump(kind, name, "optimised.nir", partial(module.text, locations=True))
         log.debug("%s, after %s:\n%s", self.name, options.passes or "no pass", module)
         self.programs: dict[tuple[int, ...], Any] = {}
         self.size_inputs = size_inputs(module.main)
@@ -104,6 +108,22 @@ class CompiledGraph:
         finding = neuron_ir.bisect(self.sized(sizes), lambda *_: wanted, tensors, rtol=self.options.rtol)
         if finding is not None:
             raise fail("runtime", f"{self.name} differs from eager: {finding}", finding.op.loc)
+
+
+def _optimise(graph: torch.fx.GraphModule, module: Module, options: CompileOptions, folder: Path | None) -> None:
+    """Run the pipeline on the module of a graph, in place.
+
+    Where a pass fails, it fails again on a fresh module, and what replays it is left in a folder that the error names: below that
+    of the graph, or a new one in the system's folder for temporary files.
+    """
+    passes = parse_pipeline(options.passes)
+    try:
+        PassManager(passes, [VerifyEach()]).run(module)
+    except IRError:
+        parent = folder or Path(tempfile.mkdtemp(prefix="neuron_ir_"))
+        again = PassManager(passes, [VerifyEach(), CrashReproducer(parent / "reproducer")])
+        again.run(import_graph(graph, options.seed))
+        raise
 
 
 def _described(graph: torch.fx.GraphModule) -> FunctionalProgram:
