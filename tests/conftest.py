@@ -9,6 +9,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from tests import quick_compile
 from tests.golden_files import GoldenFile
 
 hypothesis.settings.register_profile("steady", deadline=None)  # the first example of a test may load half the package
@@ -39,3 +40,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if file_path.suffix == ".nir" and GOLDEN in file_path.parents:
         return GoldenFile.from_parent(parent, path=file_path)
     return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    quick_compile.switch(quick_compile.wanted_for(item))

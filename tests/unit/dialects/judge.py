@@ -62,11 +62,12 @@ def expanded(module):
     return _verified(func)
 
 
-def evaluate(module, arrays):
-    """The module's results, jitted as the reference accelerator runs them."""
+def evaluate(arrays, *modules):
+    """The results of each module on the same arrays, jitted together."""
     j = Meaning()
     with x64():
-        return [to_torch(r) for r in jax.jit(lambda *inputs: run(module.main, inputs, j))(*arrays)]
+        results = jax.jit(lambda *inputs: [run(m.main, inputs, j) for m in modules])(*arrays)
+    return [list(map(to_torch, each)) for each in results]
 
 
 def apply(name, *operands, ulps=4.0, **attrs):
@@ -75,10 +76,11 @@ def apply(name, *operands, ulps=4.0, **attrs):
     types = [None if t is None else TensorType(tuple(t.shape), dtype_of_numpy(to_numpy(t).dtype)) for t in operands]
     module = program(f"neuron.{name}", types, **attrs)
     simpler = expanded(module)
-    results = evaluate(module, arrays)
-    if module.main.body.first.spec.jax is not None:
-        for whole, parts in zip(results, evaluate(simpler, arrays), strict=True):
-            close(whole, parts, ulps)
+    has_meaning = module.main.body.first.spec.jax is not None
+    results, *others = evaluate(arrays, module, *([simpler] if has_meaning else []))
+    for parts in others:
+        for whole, part in zip(results, parts, strict=True):
+            close(whole, part, ulps)
     return results[0] if len(results) == 1 else results
 
 
@@ -95,7 +97,7 @@ def apply_each(name, operands, variants):
         results += group
         sizes.append(len(group))
     func.set_results(results)
-    flat = iter(evaluate(_verified(func), arrays))
+    flat = iter(evaluate(arrays, _verified(func))[0])
     return [tuple(next(flat) for _ in range(n)) for n in sizes]
 
 

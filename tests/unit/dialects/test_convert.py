@@ -14,6 +14,8 @@ from neuron_ir.dtypes import dtype, dtype_of_numpy
 from neuron_ir.meaning import compute
 from neuron_ir.types import tensor
 
+pytestmark = pytest.mark.accuracy  # how a cast rounds is XLA's own
+
 FP8 = ["f8e3m4", "f8e4m3", "f8e4m3fn", "f8e4m3fnuz", "f8e4m3b11fnuz", "f8e5m2", "f8e5m2fnuz"]
 TORCH_FP8 = {
     "f8e4m3fn": torch.float8_e4m3fn,

@@ -79,6 +79,7 @@ def rounded(f, dtype, *arrays):
         return f(*[torch.from_numpy(a.astype(np.float64)) for a in arrays]).numpy().astype(dtype)
 
 
+@pytest.mark.accuracy
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", UNARY)
 def test_unary_floats(name, dtype):
@@ -87,6 +88,7 @@ def test_unary_floats(name, dtype):
     check(name, compute(f"neuron.{name}", x), rounded(UNARY[name], dtype, x), dtype, name in EXACT)
 
 
+@pytest.mark.accuracy
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_floats(name, dtype):
@@ -94,6 +96,47 @@ def test_binary_floats(name, dtype):
         few = np.array([*EDGES[:18], *EDGES[24:27], *RANDOM[:20]]).astype(dtype)
     a, b = (m.reshape(-1) for m in np.meshgrid(few, few))
     check(name, compute(f"neuron.{name}", a, b), rounded(BINARY[name], dtype, a, b), dtype, name in EXACT)
+
+
+@pytest.mark.accuracy
+@pytest.mark.parametrize("name", ["exponential", "tanh", "logistic", "rsqrt", "log", "erf", "sine", "log2", "exp2", "asinh"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_floats_are_rounded_once(name, dtype):
+    import ml_dtypes
+
+    x = torch.from_numpy(np.abs(RANDOM) if name in ("log", "rsqrt", "log2") else RANDOM).to(dtype)
+    numpy_type = np.float16 if dtype is torch.float16 else ml_dtypes.bfloat16
+    got = compute(f"neuron.{name}", x.float().numpy().astype(numpy_type)).astype(np.float32)
+    expected = UNARY[name](x.double()).float().to(dtype).float().numpy()
+    eps = float(torch.finfo(dtype).eps)
+    np.testing.assert_allclose(got, expected, eps, eps * 1e-3)
+
+
+@pytest.mark.accuracy
+@pytest.mark.parametrize("name", ["exponential", "log", "sqrt", "sine", "cosine", "tanh", "sinh", "cosh", "asin", "acos", "atan",
+                                  "asinh", "acosh", "atanh", "exponential_minus_one", "log_plus_one", "rsqrt", "tan", "square",
+                                  "reciprocal", "negate", "logistic", "log2", "log10"])  # fmt: skip
+def test_complex_unary(name):
+    x = np.random.RandomState(1).randn(200) + 1j * np.random.RandomState(2).randn(200)
+    f = torch.sigmoid if name == "logistic" else UNARY[name]
+    np.testing.assert_allclose(compute(f"neuron.{name}", x), f(torch.from_numpy(x)).numpy(), 1e-12)
+
+
+FP8 = ["float8_e3m4", "float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2", "float8_e5m2fnuz"]
+
+
+@pytest.mark.accuracy
+@pytest.mark.parametrize("name", FP8)
+def test_fp8_arithmetic_of_every_pair(name):
+    import ml_dtypes
+
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    codes = np.arange(256, dtype=np.uint8).view(dtype)
+    a, b = (m.reshape(-1) for m in np.meshgrid(codes, codes))
+    with np.errstate(all="ignore"):
+        for op, rule in (("add", np.add), ("multiply", np.multiply)):
+            expected = rule(a.astype(np.float32), b.astype(np.float32)).astype(dtype).astype(np.float32)
+            np.testing.assert_array_equal(compute(f"neuron.{op}", a, b).astype(np.float32), expected)
 
 
 @pytest.mark.parametrize("name", TESTS)
@@ -183,44 +226,6 @@ def test_bool():
         np.testing.assert_array_equal(got, expected, name)
     np.testing.assert_array_equal(compute("neuron.not", a), ~a)
     np.testing.assert_array_equal(compute("neuron.compare", a, b, direction="LT"), [False, True, False, False])
-
-
-@pytest.mark.parametrize("name", ["exponential", "tanh", "logistic", "rsqrt", "log", "erf", "sine", "log2", "exp2", "asinh"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_floats_are_rounded_once(name, dtype):
-    import ml_dtypes
-
-    x = torch.from_numpy(np.abs(RANDOM) if name in ("log", "rsqrt", "log2") else RANDOM).to(dtype)
-    numpy_type = np.float16 if dtype is torch.float16 else ml_dtypes.bfloat16
-    got = compute(f"neuron.{name}", x.float().numpy().astype(numpy_type)).astype(np.float32)
-    expected = UNARY[name](x.double()).float().to(dtype).float().numpy()
-    eps = float(torch.finfo(dtype).eps)
-    np.testing.assert_allclose(got, expected, eps, eps * 1e-3)
-
-
-FP8 = ["float8_e3m4", "float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2", "float8_e5m2fnuz"]
-
-
-@pytest.mark.parametrize("name", FP8)
-def test_fp8_arithmetic_of_every_pair(name):
-    import ml_dtypes
-
-    dtype = np.dtype(getattr(ml_dtypes, name))
-    codes = np.arange(256, dtype=np.uint8).view(dtype)
-    a, b = (m.reshape(-1) for m in np.meshgrid(codes, codes))
-    with np.errstate(all="ignore"):
-        for op, rule in (("add", np.add), ("multiply", np.multiply)):
-            expected = rule(a.astype(np.float32), b.astype(np.float32)).astype(dtype).astype(np.float32)
-            np.testing.assert_array_equal(compute(f"neuron.{op}", a, b).astype(np.float32), expected)
-
-
-@pytest.mark.parametrize("name", ["exponential", "log", "sqrt", "sine", "cosine", "tanh", "sinh", "cosh", "asin", "acos", "atan",
-                                  "asinh", "acosh", "atanh", "exponential_minus_one", "log_plus_one", "rsqrt", "tan", "square",
-                                  "reciprocal", "negate", "logistic", "log2", "log10"])  # fmt: skip
-def test_complex_unary(name):
-    x = np.random.RandomState(1).randn(200) + 1j * np.random.RandomState(2).randn(200)
-    f = torch.sigmoid if name == "logistic" else UNARY[name]
-    np.testing.assert_allclose(compute(f"neuron.{name}", x), f(torch.from_numpy(x)).numpy(), 1e-12)
 
 
 def test_complex_parts():
