@@ -35,7 +35,7 @@ class LossScaler:
     def unscale(self, gradients: Iterable[Any]) -> tuple[list[Any], bool]:
         """The gradients of the loss itself, in f32 at least, and whether all are finite: if not, leave the step out."""
         made = [_wide(g) / self.scale for g in gradients]
-        return made, all(bool(((g - g) == 0).all()) for g in made)
+        return made, all(bool((abs(g) < math.inf).all()) for g in made)
 
     def update(self, finite: bool) -> None:
         """Choose the scale of the next step, by whether this one was finite."""

@@ -19,10 +19,11 @@ from .tree import ROOT
 PAGE = ROOT / "specs" / "api.md"
 COMPILE = ROOT / "specs" / "compile.md"
 CACHE = ROOT / "specs" / "cache.md"
+PRECISION = ROOT / "specs" / "precision.md"
 PLUGIN = ROOT / "specs" / "jax_plugin.md"
 
 
-@pytest.mark.parametrize("page", [PAGE, COMPILE, CACHE, PLUGIN], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [PAGE, COMPILE, CACHE, PRECISION, PLUGIN], ids=lambda page: page.stem)
 def test_the_code_of_the_page_runs(page: Path) -> None:
     code = "\n".join(re.findall(r"(?ms)^```python\n(.*?)^```", page.read_text(encoding="utf-8")))
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
