@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
+from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,3 +37,16 @@ def test_sentence_embeddings_have_torchs_cosines() -> None:
     got = program(**tokens)
     assert (got @ got.T - want @ want.T).abs().max() < 1e-5
     assert torch.nn.functional.cosine_similarity(got, want).min() > 1 - 1e-5
+
+
+def test_char_gpt_learns_as_eager_does_and_draws_both_curves(tmp_path: Path, monkeypatch, capsys) -> None:
+    picture = tmp_path / "curves.png"
+    sizes = ["--steps", "4", "--layers", "1", "--width", "16", "--context", "8", "--batch", "2"]
+    monkeypatch.setattr(sys, "argv", ["char_gpt.py", *sizes, "--output", str(picture)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "examples" / "char_gpt.py"), run_name="__main__")
+    assert ended.value.code == 0
+    assert "4/4  loss" in capsys.readouterr().out
+    with Image.open(picture) as image:
+        colors = {color for _, color in image.getcolors(1 << 20)}
+    assert {(31, 119, 180), (214, 39, 40)} <= colors
