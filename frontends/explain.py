@@ -57,13 +57,12 @@ def _is_torch(program: Any, inputs: Any) -> bool:
 
 
 def _read_torch(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, journal: Journal) -> None:
-    from neuron_ir.frontends.torch.decompositions import KEEP
     from neuron_ir.frontends.torch.export import export, functionalize
     from neuron_ir.frontends.torch.importer import import_program
-    from neuron_ir.frontends.torch.lowering import rules
+    from neuron_ir.frontends.torch.lowering import kept_operations
 
     exported = export(program, args, kwargs, dynamic_shapes=dynamic_shapes)
-    import_program(functionalize(exported, KEEP & rules().keys()), journal=journal)
+    import_program(functionalize(exported, kept_operations()), journal=journal)
 
 
 def _read_jax(program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], journal: Journal) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from neuron_ir.diagnostics import fail
 from neuron_ir.dims import Dim
 from neuron_ir.dtypes import DType
+from neuron_ir.quoting import quote
 from neuron_ir.types import Layout, TensorType
 
 __all__ = ["Dense", "Resource", "Symbol", "print_attr", "same_attr"]
@@ -93,11 +94,6 @@ class Dense:
 
     def __repr__(self) -> str:
         return print_dense(self)
-
-
-def quote(text: str) -> str:
-    """A string as the text holds it."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
 
 
 def print_float(x: float) -> str:

@@ -16,7 +16,6 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from neuron_ir.attrs import Dense
 from neuron_ir.core import Op, Value
 from neuron_ir.meaning import expansion
 from neuron_ir.types import TensorType
@@ -74,8 +73,8 @@ class Canonical:
     def of_op(self, op: Op, v: Value) -> Form:
         shape = shape_of(v)
         if op.name == "neuron.constant":
-            dense = op.get("value")
-            if not isinstance(dense, Dense):
+            dense = v.dense
+            if dense is None:
                 raise NoForm
             if dense.is_splat:
                 return Form(self.core(("splat", dense.dtype, dense.data)), repeated(shape))
@@ -341,8 +340,8 @@ def _splat_of(v: Value) -> Any:
     """The number that every element of ``v`` equals, seen through views; ``None`` otherwise."""
     while v.op is not None and v.op.name in _VIEWS:
         v = v.op.operands[0]
-    dense = v.op.get("value") if v.op is not None and v.op.name == "neuron.constant" else None
-    return dense.item if isinstance(dense, Dense) and dense.is_splat and dense.array.size else None
+    dense = v.dense
+    return dense.item if dense is not None and dense.is_splat and dense.array.size else None
 
 
 def _same_as(c: Canonical, op: Op, forms: list[Form]) -> Form | None:

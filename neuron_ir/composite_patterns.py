@@ -13,7 +13,6 @@ from itertools import permutations
 from itertools import product as product_of
 from typing import Any
 
-from neuron_ir.attrs import Dense
 from neuron_ir.builder import Builder
 from neuron_ir.canonical import NoForm
 from neuron_ir.core import Op, Value
@@ -72,9 +71,8 @@ def made_by(v: Value, *names: str) -> Any:
 
 def number_of(v: Value) -> float | None:
     """The number that every element of ``v`` equals, as the shortest text that reads back to it."""
-    op = made_by(v, "constant")
-    dense = op.get("value") if op is not None else None
-    if not isinstance(dense, Dense) or not dense.is_splat or not dense.array.size or not dense.dtype.is_float:
+    dense = through(v).dense
+    if dense is None or not dense.is_splat or not dense.array.size or not dense.dtype.is_float:
         return None
     return float(str(dense.array.flat[0]))
 
@@ -535,6 +533,5 @@ def narrow(op: Any) -> Iterator[Proposal]:
     if made is None or made.result is not op.x:
         return
     leaves = [v.op.operands[0] if v.op is not None and v.op.name == "neuron.cast" else v for v in made.operands]
-    fields = {k: v for k, v in made.attrs.items() if k != "absent"}
     if not made.attrs.get("absent") and leaves != list(made.operands):
-        yield Proposal(op, leaves, lambda b, *given: b.make(made.name, *given, **fields))
+        yield Proposal(op, leaves, lambda b, *given: b.make(made.name, *given, **made.own_attrs))

@@ -11,6 +11,7 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from neuron_ir.attrs import Dense
 from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.dims import Dim, DimLike, Range, evaluate
 from neuron_ir.locations import UNKNOWN_LOC, Loc
@@ -64,6 +65,13 @@ class Value:
     def dtype(self) -> Any:
         """The tensor's element type."""
         return self.type.dtype
+
+    @property
+    def dense(self) -> Dense | None:
+        """The elements of a constant that the text itself holds; ``None`` for any other value."""
+        op = self.op
+        value = op.attrs.get("value") if op is not None and op.name == "neuron.constant" else None
+        return value if isinstance(value, Dense) else None
 
     @property
     def loc(self) -> Loc:
@@ -129,6 +137,21 @@ class Op(metaclass=_Slotted):
         """An attribute's value, its default where it is not given."""
         value = self.attrs.get(attr)
         return self.spec.attrs[attr].default if value is None else value
+
+    @property
+    def own_attrs(self) -> dict[str, Any]:
+        """The attributes as a builder takes them, without the note of absent operands, which it makes itself."""
+        return {name: value for name, value in self.attrs.items() if name != "absent"}
+
+    @property
+    def all_attrs(self) -> dict[str, Any]:
+        """The attributes as facets take them, defaults filled in."""
+        return {a.name: self.attrs.get(a.name, a.default) for a in self.spec.own_attrs}
+
+    @property
+    def operand_groups(self) -> list[Any]:
+        """The operands by declared field: a value, ``None`` for an absent one, a tuple for the variadic group."""
+        return self.spec.split(self.operands, self.attrs.get("absent", ()))
 
     def error(self, code: str, message: str, *notes: str) -> IRError:
         """A diagnostic at this op, to be raised; it ends with the op's own text."""

@@ -51,6 +51,11 @@ class DType:
         return {"c64": F32, "c128": F64}.get(self.name, self)
 
     @property
+    def accumulator(self) -> DType:
+        """The type in which sums and products of this one are formed: f32 for narrower floats, otherwise itself."""
+        return F32 if self.is_float and self.bits < 32 else self
+
+    @property
     def complex(self) -> DType:
         """The complex type whose parts are this type (f32 -> c64, f64 -> c128)."""
         return {"f32": C64, "f64": C128}[self.name]

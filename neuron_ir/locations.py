@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from neuron_ir.quoting import quote
+
 __all__ = ["FileLoc", "FusedLoc", "Loc", "UNKNOWN_LOC", "fuse_locations"]
-
-
-def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 class FileLoc(NamedTuple):
@@ -27,8 +25,8 @@ class FileLoc(NamedTuple):
     implicit: bool = False
 
     def __str__(self) -> str:
-        place = f"{_quote(self.file)}:{self.line}:{self.col}"
-        scope = f"{_quote(self.scope)} at " if self.scope else ""
+        place = f"{quote(self.file)}:{self.line}:{self.col}"
+        scope = f"{quote(self.scope)} at " if self.scope else ""
         return f"{scope}{place} from {self.caller}" if self.caller else scope + place
 
     @property

@@ -64,6 +64,13 @@ class Meaning:
         if not isinstance(ok, self.jax.core.Tracer) and not ok.all():
             raise IndexError(message.format(*map(int, values)) if values else message)
 
+    def host(self, function: Callable[..., Sequence[Any]], out: Sequence[TensorType], *operands: Any) -> Sequence[Any]:
+        """What a function of numpy arrays gives, called on the host once whenever the program gets there, in the program's order."""
+        from jax.experimental import io_callback
+
+        structs = [self.jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in out]
+        return io_callback(function, structs, *operands, ordered=True)  # type: ignore[no-any-return]
+
     def array(self, x: Any, type: TensorType) -> Any:
         """``x`` as an array of exactly that type, cast by JAX's rules."""
         return self.np.asarray(x, type.dtype.numpy)
@@ -138,7 +145,7 @@ class Frame:
     def fields(self, op: Op) -> dict[str, Any]:
         """What the op's facet takes by keyword: attributes, regions as functions, and ``out`` where it has one."""
         spec = op.spec
-        fields = {name: op.attrs.get(name, a.default) for name, a in spec.attrs.items() if name != "absent"}
+        fields = op.all_attrs
         for i, declared in enumerate(spec.regions):
             if declared.variadic:
                 fields[declared.name] = [self.function(r) for r in op.regions[i:]]
@@ -205,7 +212,7 @@ def expansion(op: Op) -> Block:
         raise op.error("unsupported", "the op has neither a jax facet nor an expansion")
     block = Block([v.type for v in op.operands], [v.name for v in op.operands])
     b = Builder(block, op.loc)
-    fields = {name: op.attrs.get(name, a.default) for name, a in spec.attrs.items() if name != "absent"}
+    fields = op.all_attrs
     for declared, region in zip(spec.regions, op.regions, strict=False):
         fields[declared.name] = region
     if spec.expand_wants_out:

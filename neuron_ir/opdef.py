@@ -229,6 +229,11 @@ class OpSpec:
         return any(o.variadic for o in self.operands)
 
     @property
+    def own_attrs(self) -> list[AttrField]:
+        """The attributes that the class declares, without the note of absent operands."""
+        return [a for name, a in self.attrs.items() if name != "absent"]
+
+    @property
     def min_operands(self) -> int:
         return sum(not (o.variadic or o.optional) for o in self.operands)
 
@@ -296,7 +301,7 @@ def _declare_field(cls: type[Op], spec: OpSpec, name: str, value: Any) -> None:
     elif isinstance(value, OperandField):
         spec.operands.append(value)
         simple = not (value.optional or value.variadic or spec.variadic)
-        accessor = _operand_accessor(index) if simple else _group_accessor(spec, index)
+        accessor = _operand_accessor(index) if simple else _group_accessor(index)
     else:
         spec.regions.append(value)
         accessor = _region_accessor(index, value.variadic, value.optional)
@@ -311,8 +316,8 @@ def _operand_accessor(index: int) -> property:
     return property(lambda self: self.operands[index])
 
 
-def _group_accessor(spec: OpSpec, index: int) -> property:
-    return property(lambda self: spec.split(self.operands, self.attrs.get("absent", ()))[index])
+def _group_accessor(index: int) -> property:
+    return property(lambda self: self.operand_groups[index])
 
 
 def _region_accessor(index: int, variadic: bool, optional: bool) -> property:

@@ -20,6 +20,7 @@ from neuron_ir.dtypes import DType, all_dtypes, dtype, is_dtype
 from neuron_ir.literals import Bits, Complex, dense_from
 from neuron_ir.locations import FileLoc, FusedLoc, Loc
 from neuron_ir.opdef import OpSpec
+from neuron_ir.quoting import unquote
 from neuron_ir.registry import all_ops, load_dialects, op_spec
 from neuron_ir.types import DEFAULT_LAYOUT, TOKEN, Layout, TensorType, Type
 
@@ -30,7 +31,6 @@ MAX_NESTING = 256  # regions or attribute lists inside one another; keeps every 
 MAX_ITEMS = 250_000  # in one attribute: reading each takes some 15 microseconds, and nobody reads such a list
 
 _STARTS = ["module", "attr_dict", "tensor_type", "layout", "dense", "dims", "loc", "sum"]
-_UNESCAPE = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def parse(text: str, file: str = "<text>") -> Module:
@@ -420,7 +420,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
 
     @_rule
     def string(self, token: Token) -> str:
-        return _unquote(token)
+        return unquote(token)
 
     @_rule
     def int(self, token: Token) -> Any:
@@ -453,7 +453,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
 
     @_rule
     def resource(self, token: Token) -> Resource:
-        return Resource(_unquote(token[9:-1]))
+        return Resource(unquote(token[9:-1]))
 
     @_rule
     def type_attr(self, token: Token) -> Any:
@@ -552,7 +552,7 @@ class _Reader(Transformer):  # type: ignore[type-arg]
 
     @_rule
     def place(self, scope: Token | None, file: Token, line: Token, col: Token, caller: FileLoc | None) -> FileLoc:
-        return FileLoc(_unquote(file), int(line), int(col), _unquote(scope) if scope is not None else "", caller)
+        return FileLoc(unquote(file), int(line), int(col), unquote(scope) if scope is not None else "", caller)
 
     # --- constants ---
 
@@ -585,11 +585,6 @@ def _word(token: Token) -> DType | DimLike:
 
 def _symbol_name(token: str) -> str:
     return token[1:].strip('"')
-
-
-def _unquote(token: str) -> str:
-    text = token[1:-1]
-    return re.sub(r"\\(.)", lambda m: _UNESCAPE.get(m[1], m[1]), text) if "\\" in text else text
 
 
 # The dims of ``2xSx(2*S)x``, as group 1 or, out of their parentheses, 2. Inside of a size no parenthesis stands before an x.

@@ -18,6 +18,7 @@ from typing import Any
 from neuron_ir.diagnostics import Diagnostic, IRError, fail, nearest
 from neuron_ir.locations import FileLoc
 from neuron_ir.passmanager import FuncPass, Pass
+from neuron_ir.quoting import quote, unquote
 
 __all__ = ["find_pass", "named_pipelines", "parse_pipeline", "pass_names", "pass_options", "print_pass", "print_pipeline"]
 
@@ -237,7 +238,7 @@ class _Parser:
             if not self.token or self.token in "(){},=":
                 raise self.error(self.at, f"expected a value, not {self.token!r}" if self.token else "expected a value")
             token = self.token
-            parts.append(re.sub(r"\\(.)", r"\1", token[1:-1]) if token[0] == '"' else token)
+            parts.append(unquote(token) if token[0] == '"' else token)
             self.next += 1
             if self.token != ",":
                 return ",".join(parts)
@@ -261,7 +262,7 @@ def print_pass(p: Pass) -> str:
 def _option_text(value: Any) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     plain = re.fullmatch(r'[^\s(){},="]+', text)
-    return text if plain else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return text if plain else quote(text)
 
 
 def print_pipeline(passes: Iterable[Pass]) -> str:

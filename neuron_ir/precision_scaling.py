@@ -130,7 +130,7 @@ class Scaling:
         else:
             scaled = [self.scaled(b, side) for side in both]
             operands = [s.elements for s in scaled]
-        fields: dict[str, Any] = {k: v for k, v in op.attrs.items() if k not in ("absent", "dtype")}
+        fields: dict[str, Any] = op.own_attrs
         if "dtype" in spec.attrs:
             fields["dtype"] = wide
         new = b.insert(create(op.name, operands, [out.with_dtype(wide)], fields, op.loc))
@@ -138,7 +138,7 @@ class Scaling:
         for s in scaled:
             if s.scale is not None:
                 y = b.multiply(y, _spread(b, _cast(b, s.scale, wide), s.results, y.type))
-        bias = spec.split(op.operands, op.attrs.get("absent", ()))[2] if len(spec.operands) > 2 else None
+        bias = op.operand_groups[2] if len(spec.operands) > 2 else None
         if bias is not None:
             y = b.add(y, _spread(b, _cast(b, bias, wide), (1 if op.name == "neuron.conv" else out.rank - 1,), y.type))
         op.replace_with([_cast(b, y, out.dtype)])

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neuron_ir.attrs import Dense
 from neuron_ir.builder import Builder
 from neuron_ir.core import Block, Func, Op, Value
 from neuron_ir.diagnostics import fail
@@ -73,14 +72,9 @@ class Rewriter:
             return None
         return op
 
-    def dense(self, value: Value) -> Dense | None:
-        """The elements of ``value`` where it is a constant held in the text."""
-        op = self.producer(value, "neuron.constant", ["value"])
-        return op.value if op is not None and isinstance(op.value, Dense) else None
-
     def splat(self, value: Value) -> Any:
         """The one number that every element of the constant ``value`` equals, as a numpy scalar; ``None`` otherwise."""
-        dense = self.dense(value)
+        dense = value.dense
         return dense.array.flat[0] if dense is not None and dense.is_splat and dense.array.size else None
 
     def decline(self, reason: str) -> Any:

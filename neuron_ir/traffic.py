@@ -145,8 +145,7 @@ def kernel_traffic(op: Op, sizes: Sizes) -> tuple[int, int]:
 
 def _is_splat(value: Value) -> bool:
     """Whether the value is one repeated number, which is part of the instructions."""
-    op = value.op
-    return op is not None and op.name == "neuron.constant" and getattr(op.get("value"), "is_splat", False)
+    return value.dense is not None and value.dense.is_splat
 
 
 def _root(value: Value) -> Value:

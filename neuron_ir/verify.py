@@ -202,8 +202,9 @@ def _check_operands(op: Op) -> None:
                 else f"{spec.min_operands} to {most}"
             )
             raise op.error("operand", f"takes {few} operand(s), not {n}")
-        groups = spec.split(op.operands, op.attrs.get("absent", ()))
-        pairs = [(f, v) for f, g in zip(fields, groups, strict=True) for v in (g if f.variadic else [g]) if v is not None]
+        pairs = [
+            (f, v) for f, g in zip(fields, op.operand_groups, strict=True) for v in (g if f.variadic else [g]) if v is not None
+        ]
         if len(pairs) != n:
             raise op.error("operand", f"has {n} operands, of which {len(pairs)} have a meaning")
     else:

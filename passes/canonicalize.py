@@ -255,7 +255,7 @@ def double_not(op: Any, rw: Rewriter) -> Replacement:
 
 def constant_right(op: Any, rw: Rewriter) -> Replacement:
     """A commutative op with its constant as the second operand."""
-    if rw.dense(op.operands[0]) is None or rw.dense(op.operands[1]) is not None:
+    if op.operands[0].dense is None or op.operands[1].dense is not None:
         return None
     return rw.b.make(op.name, op.operands[1], op.operands[0])
 
@@ -320,7 +320,7 @@ def slice_of_splat(op: Any, rw: Rewriter) -> Replacement:
 
 def _splat_as(op: Any, rw: Rewriter) -> Replacement:
     """A constant of equal elements in another static shape."""
-    type, dense = op.result.type, rw.dense(op.x)
+    type, dense = op.result.type, op.x.dense
     if dense is None or not dense.is_splat or not type.is_static:
         return None
     return rw.b.constant(value=Dense(type.dtype, type.shape, dense.data), out=type)

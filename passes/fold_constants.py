@@ -32,7 +32,7 @@ class FoldConstants(FuncPass):
     def run_func(self, func: Func, ctx: Context) -> None:
         known: dict[Hashable, list[Dense]] = {}
         for op in func.walk():
-            if op.operands and all(_constant(v.op) is not None for v in op.operands):
+            if op.operands and all(v.dense is not None for v in op.operands):
                 reason = self.fold(op, known)
                 if reason:
                     ctx.decline(reason)
@@ -49,7 +49,7 @@ class FoldConstants(FuncPass):
             return "a shape is not static"
         if max(math.prod(t.shape) for t in types) > self.max_elements:
             return f"more than {self.max_elements} elements"
-        constants = [c for c in (_constant(v.op) for v in op.operands) if c is not None]
+        constants = [v.dense for v in op.operands if v.dense is not None]
         key = (op_key(op, dict.fromkeys(op.operands, 0)), tuple(constants)) if not op.regions else op
         values = known.get(key)
         if values is None:
@@ -71,8 +71,3 @@ def _values(op: Op, constants: Sequence[Dense]) -> list[Dense]:
             raise op.error("pass", f"the value is {array.dtype}{list(array.shape)}, not {result.type}")
         values.append(Dense(result.dtype, array.shape, array.tobytes()))
     return values
-
-
-def _constant(op: Op | None) -> Dense | None:
-    value = op.get("value") if op is not None and op.name == "neuron.constant" else None
-    return value if isinstance(value, Dense) else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from neuron_ir.attrs import Dense
 from neuron_ir.builder import create
 from neuron_ir.core import Block, Func, Op, Value, clone_op
 from neuron_ir.diagnostics import fail
@@ -97,11 +96,7 @@ def _may_join(op: Op) -> bool:
 
 def _splat(value: Value) -> Op | None:
     """The constant of one repeated number that defines ``value``."""
-    op = value.op
-    if op is None or op.name != "neuron.constant":
-        return None
-    dense = op.get("value")
-    return op if isinstance(dense, Dense) and dense.is_splat else None
+    return value.op if value.dense is not None and value.dense.is_splat else None
 
 
 class _Fusion:

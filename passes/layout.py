@@ -98,8 +98,7 @@ def sink_transpose(op: Any, rw: Rewriter) -> Replacement:
             return rw.decline("an operand is not in channels-last order")
         operands.append(moved)
     shape = [op.result.shape[order.index(i)] for i in range(len(order))]
-    fields = {k: v for k, v in op.attrs.items() if k != "absent"}
-    new = rw.b.insert(create(op.name, operands, TensorType(shape, op.result.dtype), fields, op.loc))
+    new = rw.b.insert(create(op.name, operands, TensorType(shape, op.result.dtype), op.own_attrs, op.loc))
     return rw.b.transpose(new.result, permutation=order)
 
 
@@ -107,7 +106,7 @@ def _moved(value: Value, order: tuple[int, ...], rw: Rewriter) -> Value | None:
     """A value whose transpose by ``order`` is ``value``, where it costs nothing: a constant of one number, or a broadcast."""
     shape = [value.shape[order.index(i)] for i in range(len(order))]
     type = TensorType(shape, value.dtype)
-    dense = rw.dense(value)
+    dense = value.dense
     if dense is not None and dense.is_splat:
         return rw.b.constant(value=Dense(dense.dtype, type.shape, dense.data), out=type)  # type: ignore[no-any-return,arg-type]
     source = rw.producer(value, "neuron.broadcast_in_dim", ["broadcast_dimensions"])

@@ -114,8 +114,7 @@ def _merge(part: list[Op]) -> None:
     joined = [b.concatenate(*[op.operands[1] for op in part], dimension=_output_dim(first))]
     if len(first.operands) > 2:
         joined.append(b.concatenate(*[op.operands[2] for op in part], dimension=0))
-    fields = {name: value for name, value in first.attrs.items() if name != "absent"}
-    y = b.make(first.name, first.operands[0], *joined, **fields)
+    y = b.make(first.name, first.operands[0], *joined, **first.own_attrs)
     rank, at, slices = y.type.rank, 0, []
     for op in part:
         width = int(op.result.type.shape[-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from neuron_ir.builder import Builder, create
 from neuron_ir.core import Block, Func, Module, Op, Value
@@ -88,9 +88,8 @@ def _narrow(op: Op, narrow: DType, scaling: Scaling | None, stay: bool) -> None:
             return scaling.rounded(b, value, narrow)
         return b.cast(value, out=value.type.with_dtype(narrow))  # type: ignore[no-any-return]
 
-    groups = spec.split(op.operands, op.attrs.get("absent", ()))
-    operands = [lowered(declared.name, value) for declared, value in zip(spec.operands, groups, strict=True)]
-    fields: dict[str, Any] = {k: v for k, v in op.attrs.items() if k != "absent"}
+    operands = [lowered(declared.name, value) for declared, value in zip(spec.operands, op.operand_groups, strict=True)]
+    fields = op.own_attrs
     result = wide.with_dtype(narrow) if stay else wide
     if has_dtype:
         fields["dtype"] = result.dtype
@@ -120,9 +119,8 @@ def _keep_narrow(block: Block, ctx: Context) -> None:
         if any(v is None for v in operands):
             ctx.decline("an input is f32, so the op is (autocast)")
             continue
-        fields = {k: v for k, v in op.attrs.items() if k != "absent"}
         out = None if op.spec.infer is not None else [r.type.with_dtype(element) for r in op.results]
-        new = b.insert(create(op.name, operands, out, fields, op.loc))
+        new = b.insert(create(op.name, operands, out, op.own_attrs, op.loc))
         op.replace_with([n if n.type is r.type else b.cast(n, out=r.type) for n, r in zip(new.results, op.results, strict=True)])
         ctx.count(f"{new.name} left in {element}")
     for op in reversed(list(block.ops)):
@@ -160,8 +158,6 @@ def _as(b: Builder, value: Value, element: DType) -> Value | None:
 
 
 def _is_number(value: Value) -> bool:
-    op = value.op
-    while op is not None and op.name == "neuron.broadcast_in_dim":
-        op = op.operands[0].op
-    dense = op.attrs.get("value") if op is not None and op.name == "neuron.constant" else None
-    return bool(getattr(dense, "is_splat", False))
+    while value.op is not None and value.op.name == "neuron.broadcast_in_dim":
+        value = value.op.operands[0]
+    return value.dense is not None and value.dense.is_splat

@@ -91,7 +91,7 @@ def _on_sources(op: Op, rw: Rewriter, shape: Any, alike: Callable[[Op], bool]) -
     """``op`` on what the views are made of, where all its operands are such views or one repeated number."""
     operands: list[Value] = []
     for v in op.operands:
-        dense = rw.dense(v)
+        dense = v.dense
         if dense is not None and dense.is_splat and all(isinstance(d, int) for d in shape):
             type = TensorType(shape, v.dtype)
             operands.append(rw.b.constant(value=Dense(v.dtype, tuple(shape), dense.data), out=type))
@@ -102,9 +102,8 @@ def _on_sources(op: Op, rw: Rewriter, shape: Any, alike: Callable[[Op], bool]) -
             operands.append(v.op.operands[0])
         else:
             return None
-    fields = {k: a for k, a in op.attrs.items() if k != "absent"}
     out = None if op.spec.infer is not None else TensorType(shape, op.result.dtype)
-    return rw.b.insert(create(op.name, operands, out, fields, op.loc)).result
+    return rw.b.insert(create(op.name, operands, out, op.own_attrs, op.loc)).result
 
 
 def view_of_cast(op: Any, rw: Rewriter) -> Replacement:

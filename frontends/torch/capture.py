@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neuron_ir.frontends.torch import _compat
-from neuron_ir.frontends.torch.decompositions import KEEP
 from neuron_ir.frontends.torch.export import export, functionalize
-from neuron_ir.frontends.torch.lowering import rules
+from neuron_ir.frontends.torch.lowering import kept_operations
 from neuron_ir.frontends.torch.signature import TOKEN
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def node_values(program: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     import torch
 
     given = export(program, tuple(args), kwargs) if isinstance(program, torch.nn.Module) else program
-    functional = functionalize(given, KEEP & rules().keys())
+    functional = functionalize(given, kept_operations())
     signature = functional.signature
     leaves = iter(_compat.get("tree_leaves")((tuple(args), dict(kwargs))))
     inputs = [

@@ -17,8 +17,8 @@ from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.artifacts import take_part
 from neuron_ir.frontends.torch.compile_options import CompileOptions, graph_name, is_unsupported
 from neuron_ir.frontends.torch.compiled_graph import CompiledGraph, import_graph
-from neuron_ir.frontends.torch.decompositions import KEEP, decomposition_table
-from neuron_ir.frontends.torch.lowering import rules
+from neuron_ir.frontends.torch.decompositions import decomposition_table
+from neuron_ir.frontends.torch.lowering import kept_operations
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ def neuron(
         fw_compiler=partial(_compile, "forward", chosen),
         bw_compiler=partial(_compile, "backward", chosen),
         inference_compiler=partial(_compile, "inference", chosen),
-        decompositions=decomposition_table(KEEP & rules().keys()),
+        decompositions=decomposition_table(kept_operations()),
     )
 
 

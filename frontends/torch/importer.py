@@ -15,11 +15,10 @@ from neuron_ir.diagnostics import Diagnostic, IRError, fail
 from neuron_ir.dims import Dim
 from neuron_ir.dtypes import BOOL, F64, U64
 from neuron_ir.explanation import Journal, ops_after
-from neuron_ir.frontends.torch.decompositions import KEEP
 from neuron_ir.frontends.torch.export import FunctionalProgram, export, functionalize, operation_of
 from neuron_ir.frontends.torch.guards import read_guards
 from neuron_ir.frontends.torch.locations import node_location
-from neuron_ir.frontends.torch.lowering import Context, RandomState, rules
+from neuron_ir.frontends.torch.lowering import Context, RandomState, kept_operations, rules
 from neuron_ir.frontends.torch.signature import (
     BUFFER,
     CONSTANT,
@@ -89,7 +88,7 @@ def from_torch(
     """
     program = export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
     name = type(module).__name__ if program is not module and hasattr(module, "state_dict") else "main"
-    return import_program(functionalize(program, KEEP & rules().keys()), name=name, seed=seed)
+    return import_program(functionalize(program, kept_operations()), name=name, seed=seed)
 
 
 def import_program(program: FunctionalProgram, name: str = "main", *, seed: int = 0, journal: Journal | None = None) -> Module:

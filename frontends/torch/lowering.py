@@ -20,12 +20,13 @@ from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.dims import Dim, DimLike, symbol
 from neuron_ir.dtypes import BOOL, F32, I64, U32, DType
 from neuron_ir.explanation import Journal
+from neuron_ir.frontends.torch.decompositions import KEEP
 from neuron_ir.frontends.torch.promotion import promoted
 from neuron_ir.frontends.torch.symbols import Symbols
 from neuron_ir.locations import Loc
 from neuron_ir.types import TensorType
 
-__all__ = ["Context", "RULES", "RandomState", "lowers", "register_lowering", "rules"]
+__all__ = ["Context", "RULES", "RandomState", "kept_operations", "lowers", "register_lowering", "rules"]
 
 RULES: dict[str, Callable[..., Any]] = {}
 
@@ -88,6 +89,11 @@ def rules() -> dict[str, Callable[..., Any]]:
         for overload in spec.aten:
             RULES.setdefault(f"aten.{overload}", _direct(spec.name))
     return RULES
+
+
+def kept_operations() -> frozenset[str]:
+    """The operations that an import keeps whole, since they have a rule."""
+    return KEEP & rules().keys()
 
 
 def _direct(op_name: str) -> Callable[..., Any]:
@@ -238,10 +244,6 @@ class Context:
         x = self.b.select(between, self.scalar(2.0**-126, F32, x.shape), x)
         over = self.b.compare(x, self.scalar(1.5 * 2.0**127, F32, x.shape), direction="GE")
         return self.b.select(over, self.scalar(float("nan"), F32, x.shape), x)  # type: ignore[no-any-return]
-
-    def accumulator(self, dtype: DType) -> DType:
-        """The type in which sums of ``dtype`` are formed: f32 for narrower floats, otherwise itself."""
-        return F32 if dtype.is_float and dtype.bits < 32 else dtype
 
     def scalar(self, value: Any, dtype: DType, shape: Sequence[DimLike] = ()) -> Value:
         """A number (or symbolic size) of that element type, spread over ``shape``."""

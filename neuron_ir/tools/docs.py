@@ -17,6 +17,7 @@ from typing import Any
 from neuron_ir.diagnostics import CODES, IRError
 from neuron_ir.dtypes import DType, all_dtypes
 from neuron_ir.opdef import REQUIRED, TRAITS, AttrField, OperandField, OpSpec, RegionField
+from neuron_ir.tools.listing import form, kind_name, mark
 
 __all__ = ["PAGES", "main"]
 
@@ -77,8 +78,8 @@ def ops_page() -> str:
 
 
 def _op(spec: OpSpec) -> list[str]:
-    lines = [f"## {spec.name}\n", f"`{_form(spec)}`\n", spec.doc.replace("``", "`"), ""]
-    fields = [_operand(o) for o in spec.operands] + [_attribute(a) for a in spec.attrs.values() if a.name != "absent"]
+    lines = [f"## {spec.name}\n", f"`{form(spec)}`\n", spec.doc.replace("``", "`"), ""]
+    fields = [_operand(o) for o in spec.operands] + [_attribute(a) for a in spec.own_attrs]
     fields += [_region(r) for r in spec.regions]
     if fields:
         lines += [*fields, ""]
@@ -87,19 +88,8 @@ def _op(spec: OpSpec) -> list[str]:
     return lines
 
 
-def _form(spec: OpSpec) -> str:
-    operands = ", ".join(f"%{o.name}{_mark(o)}" for o in spec.operands)
-    attrs = ", ".join(n for n in spec.attrs if n != "absent")
-    regions = "".join(f" {r.name}{'...' if r.variadic else '?' if r.optional else ''} {{ }}" for r in spec.regions)
-    return f"{spec.name}({operands})" + (f" {{{attrs}}}" if attrs else "") + regions
-
-
-def _mark(field: OperandField) -> str:
-    return "..." if field.variadic else "?" if field.optional else ""
-
-
 def _operand(field: OperandField) -> str:
-    return f"* `%{field.name}{_mark(field)}`: {_elements(field)}"
+    return f"* `%{field.name}{mark(field)}`: {_elements(field)}"
 
 
 def _elements(field: OperandField) -> str:
@@ -153,7 +143,6 @@ def passes_page() -> str:
     """Every pass with its options, and the named pipelines."""
     from neuron_ir.passmanager import FuncPass
     from neuron_ir.pipeline import find_pass, named_pipelines, pass_names, pass_options
-    from neuron_ir.tools.listing import kind_name
 
     lines = [_HEADER.format(source="the classes in passes"), "# Passes\n"]
     lines += ["`neuron-opt --pass 'NAME{option=value}'`. An exact pass keeps every bit of every result.\n"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from neuron_ir.attrs import Dense, print_attr
 from neuron_ir.core import Block, Module, Op, Value
+from neuron_ir.quoting import quote
 
 __all__ = ["to_dot"]
 
@@ -16,7 +17,7 @@ _LONGEST_ATTR = 40
 def to_dot(module: Module) -> str:
     """The text of the graph, ready for ``dot -Tsvg``."""
     graph = _Graph()
-    lines = [f"digraph {_quote(module.name)} {{", '  node [shape=box, style=filled, fillcolor=white, fontname="monospace"];']
+    lines = [f"digraph {quote(module.name)} {{", '  node [shape=box, style=filled, fillcolor=white, fontname="monospace"];']
     for name, func in module.funcs.items():
         lines += graph.cluster(func.body, f"@{name}", "  ")
     return "\n".join([*lines, *graph.edges, "}\n"])
@@ -30,10 +31,10 @@ class _Graph:
 
     def cluster(self, block: Block, label: str, indent: str) -> list[str]:
         inner = indent + "  "
-        lines = [f"{indent}subgraph cluster_{next(self.numbers)} {{", f"{inner}label={_quote(label)};"]
+        lines = [f"{indent}subgraph cluster_{next(self.numbers)} {{", f"{inner}label={quote(label)};"]
         for arg in block.args:
             node = self.names[arg] = f"n{next(self.numbers)}"
-            lines.append(f"{inner}{node} [shape=ellipse, label={_quote('%' + (arg.name or str(arg.index)))}];")
+            lines.append(f"{inner}{node} [shape=ellipse, label={quote('%' + (arg.name or str(arg.index)))}];")
         for op in block.ops:
             lines += self.op(op, inner)
         return [*lines, f"{indent}}}"]
@@ -42,12 +43,12 @@ class _Graph:
         node = f"n{next(self.numbers)}"
         colour = next((c for t, c in _COLOURS.items() if t in op.spec.traits), "white")
         attrs = [f"{k} = {_short(v)}" for k, v in op.attrs.items()]
-        lines = [f"{indent}{node} [fillcolor={_quote(colour)}, label={_quote(chr(10).join([op.name, *attrs]))}];"]
+        lines = [f"{indent}{node} [fillcolor={quote(colour)}, label={quote(chr(10).join([op.name, *attrs]))}];"]
         for i, region in enumerate(op.regions):
             fields = op.spec.regions
             lines += self.cluster(region, f"{op.name} {fields[min(i, len(fields) - 1)].name}", indent)
         for v in op.operands:
-            self.edges.append(f"  {self.names[v]} -> {node} [label={_quote(str(v.type))}, fontsize=9];")
+            self.edges.append(f"  {self.names[v]} -> {node} [label={quote(str(v.type))}, fontsize=9];")
         for result in op.results:
             self.names[result] = node
         return lines
@@ -56,7 +57,3 @@ class _Graph:
 def _short(value: object) -> str:
     text = f"dense {value.dtype} {list(value.shape)}" if isinstance(value, Dense) else print_attr(value)
     return text if len(text) <= _LONGEST_ATTR else text[: _LONGEST_ATTR - 3] + "..."
-
-
-def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

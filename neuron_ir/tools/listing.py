@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 
-from neuron_ir.opdef import OpSpec
+from neuron_ir.opdef import OperandField, OpSpec, RegionField
 
 __all__ = ["kind_name", "list_ops", "list_passes"]
 
@@ -40,13 +40,19 @@ def list_ops() -> str:
     """Every op: its name, its fields, and the first line of its help."""
     from neuron_ir.registry import all_ops
 
-    rows = [(_signature(spec), spec.doc.partition("\n")[0]) for spec in all_ops()]
+    rows = [(form(spec), spec.doc.partition("\n")[0]) for spec in all_ops()]
     width = min(max(len(s) for s, _ in rows), 60)
     return "".join(f"{signature:<{width}}  {doc}\n" for signature, doc in rows)
 
 
-def _signature(spec: OpSpec) -> str:
-    operands = ", ".join(f"{o.name}{'...' if o.variadic else '?' if o.optional else ''}" for o in spec.operands)
-    attrs = ", ".join(n for n in spec.attrs if n != "absent")
-    regions = "".join(f" {r.name} {{}}" for r in spec.regions)
+def form(spec: OpSpec) -> str:
+    """How an op is written: ``?`` behind what may be absent, ``...`` behind what may come many times."""
+    operands = ", ".join(f"%{o.name}{mark(o)}" for o in spec.operands)
+    attrs = ", ".join(a.name for a in spec.own_attrs)
+    regions = "".join(f" {r.name}{mark(r)} {{ }}" for r in spec.regions)
     return f"{spec.name}({operands})" + (f" {{{attrs}}}" if attrs else "") + regions
+
+
+def mark(field: OperandField | RegionField) -> str:
+    """``?`` for a field that may be absent, ``...`` for one that may come many times."""
+    return "..." if field.variadic else "?" if field.optional else ""

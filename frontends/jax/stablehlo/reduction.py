@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from neuron_ir.attrs import Dense
 from neuron_ir.core import Block, Value
 from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import DType
@@ -57,9 +56,8 @@ def _identity(name: str, dtype: DType) -> Any:
 
 def _is_identity(init: Value, name: str) -> bool:
     """Whether a constant holds the number that changes nothing. A sum that begins with -0 is not one that begins with +0."""
-    op = init.op
-    value = op.get("value") if op is not None and op.name == "neuron.constant" else None
-    if not isinstance(value, Dense):
+    value = init.dense
+    if value is None:
         return False
     number = _identity(name, init.dtype)
     wanted = np.asarray(number).astype(init.dtype.numpy)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from neuron_ir.attrs import Dense
 from neuron_ir.core import Value
 from neuron_ir.dims import UNKNOWN, DimLike, Range, function
 from neuron_ir.frontends.jax._compat import stablehlo
@@ -80,9 +79,8 @@ def known(item: Any) -> Sizes | None:
     """An operand as sizes: what is so already, or a short constant of integers."""
     if isinstance(item, Sizes):
         return item
-    op = item.op if isinstance(item, Value) else None
-    value = op.get("value") if op is not None and op.name == "neuron.constant" else None
-    if not isinstance(value, Dense) or value.dtype.kind in ("float", "complex"):
+    value = item.dense if isinstance(item, Value) else None
+    if value is None or value.dtype.kind in ("float", "complex"):
         return None
     if math.prod(value.shape) > _MOST_ELEMENTS:
         return None

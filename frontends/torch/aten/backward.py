@@ -184,7 +184,7 @@ def segment_reduce_backward(c: Context, grad: Value, _y: Value, x: Value, reduce
 @lowers("_weight_norm_interface_backward.default")
 def weight_norm_backward(c: Context, grad: Value, v: Value, g: Value, norms: Value, dim: int) -> tuple[Value, Value]:
     """Of ``w = v * g / norm`` with the norm of ``v`` over all dims but one."""
-    wide = c.accumulator(v.dtype)
+    wide = v.dtype.accumulator
     dw, e, factor, norm = (Expr(c.b, c.cast(t, wide)) for t in (grad, v, g, norms))
     along = (dw * e).sum([i for i in range(e.rank) if i != dim % e.rank])
     dv = factor / norm * (dw - e * along / (norm * norm))

@@ -63,7 +63,7 @@ def bagged(
 ) -> tuple[Value, Expr]:  # fmt: skip
     """The ``count`` bags, and which index lies in which bag, ``[count, indices]``."""
     n = indices.shape[0]
-    wide, dtype = (count, n, weight.shape[1]), c.accumulator(weight.dtype)
+    wide, dtype = (count, n, weight.shape[1]), weight.dtype.accumulator
     rows = Expr(c.b, c.cast(c.b.take(weight, indices, axis=0), dtype))
     if per_sample_weights is not None:
         rows = rows * Expr(c.b, c.cast(per_sample_weights, dtype)).broadcast(rows.shape, (0,))

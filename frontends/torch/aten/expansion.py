@@ -12,9 +12,9 @@ from typing import Any
 from neuron_ir.diagnostics import IRError
 from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.aten.hops import higher_order, inline
-from neuron_ir.frontends.torch.decompositions import KEEP, decomposition_table
+from neuron_ir.frontends.torch.decompositions import decomposition_table
 from neuron_ir.frontends.torch.export import trace
-from neuron_ir.frontends.torch.lowering import Context, lowers, rules
+from neuron_ir.frontends.torch.lowering import Context, kept_operations, lowers
 
 
 @higher_order("flex_attention")
@@ -59,7 +59,7 @@ def expand(c: Context, function: Callable[..., Any]) -> Any:
         return function(*args, **kwargs)
 
     with mode or contextlib.nullcontext():
-        graph = trace(call, values, decomposition_table(KEEP & rules().keys()))
+        graph = trace(call, values, decomposition_table(kept_operations()))
     for inner in graph.graph.nodes:
         inner.meta["stack_trace"] = node.meta.get("stack_trace")  # the user's line, not that of the implementation
     return inline(c, graph, [c.reader.values[n] for n in inputs])

@@ -169,7 +169,7 @@ def _scattered(c: Context, x: Value, dim: int, indices: Value, source: Any, mode
     shape, dtype = x.shape, x.dtype
     x, indices = ranked(c, x), ranked(c, indices)
     source = ranked(c, c.cast(source, dtype)) if isinstance(source, Value) else c.scalar(source, dtype, indices.shape)
-    wide = c.accumulator(dtype) if mode in ("add", "mul", "mean") else dtype
+    wide = dtype.accumulator if mode in ("add", "mul", "mean") else dtype
     y = c.b.scatter_elements(
         c.cast(x, wide), indices, c.cast(source, wide), axis=axis_of(dim, len(x.shape)), mode=mode, include_self=include_self
     )
@@ -205,7 +205,7 @@ def scatter_reduce(
 def index_add(c: Context, x: Value, dim: int, indices: Value, source: Value, *, alpha: Any = 1) -> Value:
     if alpha != 1:
         source = c.b.multiply(source, c.scalar(alpha, source.dtype, source.shape))
-    wide = c.accumulator(x.dtype)
+    wide = x.dtype.accumulator
     return c.cast(_slices_put(c, c.cast(x, wide), dim, indices, c.cast(source, wide), accumulate=True), x.dtype)
 
 

@@ -509,7 +509,7 @@ def trilinear(
         shape = list(x.shape)
         for d in sorted(dims):
             shape.insert(d, 1)
-        parts.append(Expr(c.b, c.cast(c.reshape(x, shape), c.accumulator(c.out.dtype))))
+        parts.append(Expr(c.b, c.cast(c.reshape(x, shape), c.out.dtype.accumulator)))
     y = parts[0] * parts[1] * parts[2]
     return c.cast(y.sum(tuple(sumdim), False).value, c.out.dtype)
 

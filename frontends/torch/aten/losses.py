@@ -47,7 +47,7 @@ def linear_cross_entropy(
     else:
         reduction, ignore_index, smoothing, *_, g, h, i = rest
         asked = [g, h, i]
-    wide = c.accumulator(x.dtype)
+    wide = x.dtype.accumulator
     fields: dict[str, Any] = {"reduction": reduction, "label_smoothing": float(smoothing), "ignore_index": ignore_index}
     if class_weight is not None:
         class_weight = c.cast(class_weight, wide)
@@ -103,7 +103,7 @@ def multi_margin(
     """The mean over classes of how far each other score comes within the margin of the target's."""
     if shape is None:
         _check_shape(c, x, reduction)
-    e = Expr(c.b, c.cast(c.reshape(x, _rows(x)), c.accumulator(x.dtype)))
+    e = Expr(c.b, c.cast(c.reshape(x, _rows(x)), x.dtype.accumulator))
     places = Expr(c.b, c.cast(c.reshape(target, (e.shape[0], 1)), I64))
     picked = e.new(c.b.take_along_axis(e.value, places.value, axis=1))
     each = _hinged(e, picked, float(margin), int(p))
@@ -132,7 +132,7 @@ def _listed(c: Context, target: Value) -> tuple[Expr, Expr]:
 
 def _multilabel(c: Context, x: Value, target: Value, reduction: int, shape: Sequence[Any]) -> tuple[Value, Value]:
     """The loss, and 1.0 for each class that is a target. (torch's own decomposition counts class 0 for each ended list.)"""
-    e = Expr(c.b, c.cast(c.reshape(x, _rows(x)), c.accumulator(x.dtype)))
+    e = Expr(c.b, c.cast(c.reshape(x, _rows(x)), x.dtype.accumulator))
     places, counts = _listed(c, target)
     rows, n = e.shape
     pairs = (rows, n, n)  # targets by classes

@@ -33,7 +33,7 @@ def linear(c: Context, x: Value, weight: Value, bias: Value | None = None) -> Va
 def addmm(c: Context, bias: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     if alpha == beta == 1 and len(bias.shape) == 1 and len(a.shape) == 2 and bias.shape == b.shape[1:]:
         return c.b.linear(a, c.b.transpose(b, permutation=(1, 0)), bias)
-    product = c.b.matmul(a, b, dtype=c.accumulator(c.out.dtype))
+    product = c.b.matmul(a, b, dtype=c.out.dtype.accumulator)
     if str(c.node.target) == "aten.addbmm.default":
         product = c.b.reduce_sum(product, axes=(0,))
     return _plus_bias(c, product, bias, beta, alpha)
@@ -52,7 +52,7 @@ def _plus_bias(c: Context, product: Value, bias: Value, beta: Any, alpha: Any) -
 
 @lowers("addr.default")
 def addr(c: Context, x: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    dtype, shape = c.accumulator(c.out.dtype), c.out.shape
+    dtype, shape = c.out.dtype.accumulator, c.out.shape
     column, row = c.cast(c.reshape(a, (*a.shape, 1)), dtype), c.cast(c.reshape(b, (1, *b.shape)), dtype)
     return _plus_bias(c, c.b.multiply(c.broadcast(column, shape), c.broadcast(row, shape)), x, beta, alpha)
 
@@ -85,7 +85,7 @@ def _attention_with_dropout(
     """The weights written out, since the draw stands between them and the values; a query that sees no key gives 0."""
     heads = q.shape[-3] if len(q.shape) > 2 else 1
     k, v = (_repeated(c, x, heads) for x in (k, v))
-    wide = c.accumulator(q.dtype)
+    wide = q.dtype.accumulator
     scores = c.b.matmul(c.cast(q, wide), c.cast(k, wide), transpose_b=True)
     factor = float(scale) if scale is not None else 1 / math.sqrt(_width(c, q))
     scores = c.b.multiply(scores, c.scalar(factor, wide, scores.shape))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from neuron_ir.attrs import Dense
 from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.dtypes import BF16, BOOL, F16, F32, DType
@@ -49,8 +48,7 @@ def check_divisor(c: Context, a: Any, b: Any) -> None:
     """Integers divided by 0 stop the program, as in torch."""
     if not promoted((a, b)).is_integer:
         return
-    known = b.op.get("value") if isinstance(b, Value) and b.op is not None and b.op.name == "neuron.constant" else b
-    if isinstance(known, Dense) and known.array.all() or isinstance(known, int) and known:
+    if isinstance(b, Value) and b.dense is not None and b.dense.array.all() or isinstance(b, int) and b:
         return
     b = c.scalar(b, promoted((a, b)), b.shape if isinstance(b, Value) else ())
     c.require(c.b.compare(b, c.scalar(0, b.dtype, b.shape), direction="NE"), f"an integer is divided by 0 in {b.type}")

@@ -136,7 +136,7 @@ def fake_quantize_channels(c: Context, x: Value, scale: Value, zero_point: Value
 
 def _faked(c: Context, x: Value, scale: Value, zero_point: Value, low: int, high: int) -> Any:
     """``(clamp(round(x / scale) + zero_point) - zero_point) * scale``, and where the clamp left it alone."""
-    wide = c.accumulator(x.dtype)
+    wide = x.dtype.accumulator
     scale, zero = (c.broadcast(c.cast(v, wide), x.shape) for v in (scale, zero_point))
     places = c.b.round_nearest_even(c.b.multiply(c.cast(x, wide), c.b.divide(c.scalar(1.0, wide, x.shape), scale)))
     places = c.b.add(places, zero)

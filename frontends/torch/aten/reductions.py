@@ -55,7 +55,7 @@ def prod(c: Context, x: Value, dim: int | None = None, keepdim: bool = False, dt
 
 @lowers("mean.dim", "mean.default")
 def mean(c: Context, x: Value, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
-    wide = c.accumulator(c.out.dtype)
+    wide = c.out.dtype.accumulator
     e = Expr(c.b, c.cast(x, wide))
     return c.cast(e.mean(reduced_axes(c, x, dims, keepdim), keepdim).value, c.out.dtype)
 
@@ -98,7 +98,7 @@ def variance_and_mean(
 def _variance(c: Context, x: Value, dims: Any, correction: Any, keepdim: bool) -> tuple[Expr, Expr]:
     """Variance (or its root, by the operation's name) in two passes, and the mean with its dims kept."""
     axes = axes_of(dims, len(x.shape))
-    e = Expr(c.b, c.cast(x, c.accumulator(x.dtype)))
+    e = Expr(c.b, c.cast(x, x.dtype.accumulator))
     center = e.mean(axes)
     apart = e - center.broadcast(e.shape)
     if e.dtype.is_complex:
@@ -166,7 +166,7 @@ def truth(c: Context, x: Value, dims: Any = None, keepdim: bool = False) -> Valu
 def vector_norm(c: Context, x: Value, order: Any = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
     if dtype is not None:
         x = c.cast(x, c.symbols.dtype(dtype))
-    size = sizes(c, x, c.accumulator(c.out.dtype))
+    size = sizes(c, x, c.out.dtype.accumulator)
     return c.cast(norm_of(c, size, float(order), axes_of(dims, len(x.shape)), keepdim).value, c.out.dtype)
 
 
@@ -202,7 +202,7 @@ def norm_of(c: Context, size: Expr, order: float, axes: Sequence[int], keepdim: 
 def logsumexp(c: Context, x: Value, dims: Any, keepdim: bool = False) -> Value:
     """With the largest (real part) taken out, unless it is infinite."""
     axes = axes_of(dims, len(x.shape))
-    e = Expr(c.b, c.cast(x, c.accumulator(c.out.dtype)))
+    e = Expr(c.b, c.cast(x, c.out.dtype.accumulator))
     most = Expr(c.b, c.b.real(e.value)).max(axes) if e.dtype.is_complex else e.max(axes)
     most = most.abs().compare("EQ", math.inf).where(most.lift(0.0), most).cast(e.dtype)
     kept = (e - most.broadcast(e.shape)).exp().sum(axes, True).log() + most
@@ -213,7 +213,7 @@ def logsumexp(c: Context, x: Value, dims: Any, keepdim: bool = False) -> Value:
 def dist(c: Context, a: Value, b: Value, order: Any = 2) -> Value:
     from neuron_ir.dialects.neuron.broadcasting import broadcast_dims
 
-    wide = c.accumulator(a.dtype)
+    wide = a.dtype.accumulator
     shape = broadcast_dims(a.shape, b.shape) or ()
     apart = c.b.subtract(*c.spread(a, b, dtype=wide, shape=shape))
     real = wide.real if wide.is_complex else wide
@@ -256,7 +256,7 @@ def cumulative_extreme(c: Context, x: Value, dim: int) -> tuple[Value, Value]:
 
 @lowers("_softmax_backward_data.default", "_log_softmax_backward_data.default")
 def softmax_backward(c: Context, grad: Value, y: Value, dim: int, _input_dtype: Any) -> Value:
-    wide = c.accumulator(y.dtype)
+    wide = y.dtype.accumulator
     g, out = (Expr(c.b, c.cast(v, wide)) for v in (grad, y))
     if not y.shape:
         return c.scalar(0.0, c.out.dtype)

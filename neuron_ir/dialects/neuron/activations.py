@@ -11,7 +11,6 @@ from neuron_ir.types import TensorType
 
 from .broadcasting import COMPUTED, axis_in, broadcast_shape, need_dtype
 from .expression import Expr
-from .windows import accumulator
 
 
 def activation(
@@ -21,7 +20,7 @@ def activation(
 
     def expand(b, x, **fields):
         e = Expr(b, x)
-        return formula(e.cast(accumulator(e.dtype)), **fields).cast(x.dtype).value
+        return formula(e.cast(e.dtype.accumulator), **fields).cast(x.dtype).value
 
     body = {
         "__doc__": doc,
@@ -173,7 +172,7 @@ class Prelu(Op):
 
     def expand(b, x, weight):
         e = Expr(b, x)
-        wide = accumulator(e.dtype)
+        wide = e.dtype.accumulator
         e = e.cast(wide)
         return e.compare("GT", 0.0).where(e, e * Expr(b, weight).cast(wide)).cast(x.dtype).value
 
@@ -199,5 +198,5 @@ class Glu(Op):
         e = Expr(b, x)
         axis %= e.rank
         half = e.shape[axis] // 2
-        first, second = (e.section(axis, at, at + half).cast(accumulator(e.dtype)) for at in (0, half))
+        first, second = (e.section(axis, at, at + half).cast(e.dtype.accumulator) for at in (0, half))
         return (first * _sigmoid(second)).cast(x.dtype).value

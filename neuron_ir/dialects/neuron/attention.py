@@ -10,7 +10,6 @@ from neuron_ir.types import TensorType
 
 from .broadcasting import COMPUTED, agree, broadcast_dims, broadcast_shape, known, need_dtype
 from .expression import Expr, concatenate, count, dot
-from .windows import accumulator
 
 
 @op(
@@ -55,20 +54,20 @@ class Attention(Op):
         rows = (*_heads(self), q.shape[-2])
         mask = self.mask
         if mask is not None:
-            if mask.dtype not in (BOOL, q.dtype, accumulator(q.dtype)):
+            if mask.dtype not in (BOOL, q.dtype, q.dtype.accumulator):
                 raise self.error("type", f"a mask of {mask.dtype} does not go with {q.dtype}")
             scores = (*rows, known(k.shape[-2], v.shape[-2]))
             full = broadcast_dims(mask.shape, scores)
             if full is None or len(full) != len(scores) or not all(map(agree, full, scores)):
                 raise self.error("shape", f"a mask of shape {list(mask.shape)} does not broadcast to {list(scores)}")
-        if self.dtype is not None and self.dtype not in (q.dtype, accumulator(q.dtype)):
-            raise self.error("attr", f"dtype = {self.dtype} does not go with {q.dtype}, whose sums are {accumulator(q.dtype)}")
+        if self.dtype is not None and self.dtype not in (q.dtype, q.dtype.accumulator):
+            raise self.error("attr", f"dtype = {self.dtype} does not go with {q.dtype}, whose sums are {q.dtype.accumulator}")
         y = TensorType((*rows, v.shape[-1]), self.dtype or q.dtype)
-        return (y, TensorType(rows, accumulator(q.dtype))) if self.lse else y
+        return (y, TensorType(rows, q.dtype.accumulator)) if self.lse else y
 
     def expand(b, q, k, v, mask, *, scale, causal, masked_rows, lse, dtype, out):
         y_type = out[0] if lse else out
-        wide = accumulator(q.dtype)
+        wide = q.dtype.accumulator
         scale = 1 / math.sqrt(q.shape[-1]) if scale is None and q.shape[-1] else scale or 1.0
         heads = y_type.shape[:-2]
         q, k, v = (Expr(b, t) for t in (q, k, v))
@@ -172,7 +171,7 @@ class RotaryEmbedding(Op):
             raise self.error("shape", f"the last dim of {x.type} has no pairs")
         if cos.type is not sin.type:
             raise self.error("type", f"cos and sin must have one type, not {cos.type} and {sin.type}")
-        if cos.dtype not in (x.dtype, F32, accumulator(x.dtype)):
+        if cos.dtype not in (x.dtype, F32, x.dtype.accumulator):
             raise self.error("type", f"cos and sin of {cos.dtype} do not go with {x.dtype}")
         width = cos.shape[-1] if cos.type.rank else 0
         half = x.shape[-1] // 2
@@ -187,7 +186,7 @@ class RotaryEmbedding(Op):
 
     def expand(b, x, cos, sin, *, interleaved):
         e, c, s = (Expr(b, t) for t in (x, cos, sin))
-        wide = accumulator(e.dtype)
+        wide = e.dtype.accumulator
         e, c, s = e.cast(wide), c.cast(wide), s.cast(wide)
         half, last = count(e.shape[-1:]) // 2, e.rank - 1
         per_pair = c.shape[-1] == half and half != e.shape[-1]

@@ -14,7 +14,8 @@ from neuron_ir.opdef import ANY, ANY_OR_TOKEN, INT_LISTS, STRINGS, TOKENS, Op, a
 from neuron_ir.types import TOKEN, TensorType
 
 from .reduce import monoid
-from .windows import axis_of, choose
+from .shapes import axis_of
+from .windows import choose
 
 
 def _group_size(self: Any) -> int | None:

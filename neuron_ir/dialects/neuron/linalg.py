@@ -11,7 +11,7 @@ from neuron_ir.dtypes import BOOL, DType
 from neuron_ir.opdef import ANY, INTS, Op, attr, op, operand
 from neuron_ir.types import same_shape
 
-from .windows import PADDING, accumulator, choose, fill, fill_pads, window_count
+from .windows import PADDING, choose, fill, fill_pads, window_count
 
 
 def check_acc(self: Op, result: DType) -> None:
@@ -29,7 +29,7 @@ def check_acc(self: Op, result: DType) -> None:
         return
     if acc.kind.replace("uint", "int") not in kinds:
         raise self.error("attr", f"acc = {acc} cannot hold products of {self.operands[0].dtype}")
-    widest = max(accumulator(v.dtype).bits for v in self.operands)
+    widest = max(v.dtype.accumulator.bits for v in self.operands)
     if acc.is_float and acc.bits < widest:
         raise self.error("attr", f"acc = {acc} is narrower than the {widest} bits that products of these operands need")
 
@@ -38,7 +38,7 @@ def in_accumulator(j, lhs, rhs, acc, out):
     """Both operands in the type in which products are summed (bool: i32, where a sum counts)."""
     if out.dtype is BOOL:
         return lhs.astype(j.np.int32), rhs.astype(j.np.int32)
-    wide = (acc or accumulator(out.dtype)).numpy
+    wide = (acc or out.dtype.accumulator).numpy
     if acc is None and not out.dtype.is_integer:
         wide = max(wide, lhs.dtype, rhs.dtype, key=lambda t: t.itemsize)
     return lhs.astype(wide), rhs.astype(wide)

@@ -11,7 +11,6 @@ from neuron_ir.types import TensorType
 from .broadcasting import COMPUTED, agree, need_dtype, need_shape
 from .expression import Expr
 from .shapes import product
-from .windows import accumulator
 
 TARGET = frozenset(dtype(n) for n in ("i64", "i32", "u8"))
 REDUCTIONS = ("mean", "sum", "none")
@@ -96,7 +95,7 @@ class NllLoss(Op):
 
     def expand(b, x, target, weight, *, ignore_index, reduction, total_weight):
         e = Expr(b, x)
-        wide = accumulator(e.dtype)
+        wide = e.dtype.accumulator
         w = Expr(b, weight).cast(wide) if weight is not None else None
         loss, w, _ = _picked(e.cast(wide), Expr(b, target), w, ignore_index)
         total = w.sum(range(w.rank), keepdims=False)
@@ -136,7 +135,7 @@ class CrossEntropy(Op):
 
     def expand(b, x, target, weight, *, ignore_index, reduction, label_smoothing):
         e = Expr(b, x)
-        wide, axis = accumulator(e.dtype), _class_axis(x)
+        wide, axis = e.dtype.accumulator, _class_axis(x)
         logp = e.new(b.log_softmax(e.cast(wide).value, axis=axis))
         w = Expr(b, weight).cast(wide) if weight is not None else None
         t = Expr(b, target)

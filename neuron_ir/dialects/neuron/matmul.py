@@ -9,7 +9,6 @@ from neuron_ir.types import TensorType
 
 from .broadcasting import agree, broadcast_shape, known, need_rank, need_shape
 from .expression import Expr, concatenate, count, dot
-from .windows import accumulator
 
 
 def result_dtype(self, a, b):
@@ -35,14 +34,14 @@ def _acc(self, *dtypes):
     """Check ``acc``: at least as exact as f32 and as every operand."""
     if self.acc is None:
         return
-    widest = max((accumulator(d) for d in dtypes), key=lambda d: d.bits)
+    widest = max((d.accumulator for d in dtypes), key=lambda d: d.bits)
     if self.acc.kind != widest.kind or self.acc.bits < widest.bits:
         raise self.error("attr", f"acc = {self.acc} is narrower than {widest}, which products of these operands need")
 
 
 def sum_type(acc: DType | None, *dtypes: DType) -> DType:
     """The type in which products are summed: ``acc``, or the widest accumulator of the given types."""
-    return acc or max((accumulator(d) for d in dtypes), key=lambda d: d.bits)
+    return acc or max((d.accumulator for d in dtypes), key=lambda d: d.bits)
 
 
 def _same_inner(self, a, b, left, right):

@@ -7,13 +7,12 @@ from neuron_ir.types import TensorType
 
 from .broadcasting import COMPUTED, axis_in, need_shape
 from .expression import Expr, count
-from .windows import accumulator
 
 
 def opened(b, x):
     """``x`` as an expression in the type it is computed in."""
     e = Expr(b, x)
-    return e.cast(accumulator(e.dtype))
+    return e.cast(e.dtype.accumulator)
 
 
 def _as_vector(e):
@@ -81,7 +80,7 @@ def _moments(e, axes):
 def _statistics_dtype(self, *parameters):
     """torch keeps statistics in the input's type, in f32 where a parameter is f32 beside a narrower input."""
     mixed = any(p is not None and p.dtype is not self.x.dtype for p in parameters)
-    return accumulator(self.x.dtype) if mixed else self.x.dtype
+    return self.x.dtype.accumulator if mixed else self.x.dtype
 
 
 def _check_parameters(self, shape, **parameters):
@@ -90,7 +89,7 @@ def _check_parameters(self, shape, **parameters):
     for name, p in given.items():
         need_shape(self, name, p, shape)
     dtypes = {p.dtype for p in given.values()}
-    if len(dtypes) > 1 or not dtypes <= {self.x.dtype, accumulator(self.x.dtype)}:
+    if len(dtypes) > 1 or not dtypes <= {self.x.dtype, self.x.dtype.accumulator}:
         types = ", ".join(f"{name} {p.dtype}" for name, p in given.items())
         raise self.error("type", f"{types} do not go with an input of {self.x.dtype}")
 
@@ -147,7 +146,7 @@ class RmsNorm(Op):
         if not self.stats:
             return self.x.type
         outer = (*self.x.shape[: self.x.type.rank - len(shape)], *(1,) * len(shape))
-        return self.x.type, TensorType(outer, accumulator(self.x.dtype))
+        return self.x.type, TensorType(outer, self.x.dtype.accumulator)
 
     def expand(b, x, weight, *, eps, trailing_dims, stats):
         e = opened(b, x)

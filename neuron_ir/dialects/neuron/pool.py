@@ -13,7 +13,6 @@ from .broadcasting import COMPUTED
 from .expression import Expr, concatenate, count, pair_by
 from .pool_windows import filled, members, pads_for, per_dim, pooled_size
 from .shapes import product as elements
-from .windows import accumulator
 
 
 def _lowest(dtype):
@@ -146,7 +145,7 @@ class AvgPool(Op):
     def expand(b, x, *, kernel, stride, padding, ceil_mode, count_include_pad, divisor, out):
         n, e = len(kernel), Expr(b, x)
         window = (kernel, filled(stride or kernel, n, 1), filled(padding, n, 0), (1,) * n)
-        e = e.cast(accumulator(e.dtype))
+        e = e.cast(e.dtype.accumulator)
         total = e.new(_reduce(b, [e], [e.lift(0.0)], out.shape, window, ceil_mode, lambda v, w: v + w))
         plain = not ceil_mode and (count_include_pad or not any(window[2]))
         if divisor is not None or plain:
@@ -223,7 +222,7 @@ class AdaptiveAvgPool(Op):
 
     def expand(b, x, *, size, out):
         e = Expr(b, x)
-        e, first = e.cast(accumulator(e.dtype)), e.rank - len(size)
+        e, first = e.cast(e.dtype.accumulator), e.rank - len(size)
         per_axis = [[end - start for start, end in _sections(count([d]), n)] for d, n in zip(x.shape[first:], size, strict=True)]
         for i in reversed(range(len(size))):
             (e,) = _by_sections([e], first + i, size[i], lambda v, axis: [v[0].sum([axis])])

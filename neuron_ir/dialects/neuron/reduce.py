@@ -12,7 +12,8 @@ from neuron_ir.dtypes import I64, DType
 from neuron_ir.opdef import ANY, BOOL, FLOAT, INT, INTS, REAL, Op, attr, declare, op, operand, region, variadic
 from neuron_ir.types import TensorType
 
-from .windows import PADDING, accumulator_name, axes_of, axis_of, choose, fill, fill_pads, window_count
+from .shapes import axes_of, axis_of
+from .windows import PADDING, accumulator_name, choose, fill, fill_pads, window_count
 
 # --- with a body of one's own -----------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from neuron_ir.types import TensorType
 
 from .broadcasting import COMPUTED
 from .expression import Expr, count
-from .windows import accumulator
 
 MODES = ("nearest", "nearest_exact", "linear", "cubic", "lanczos")
 REACH = {"linear": 1, "cubic": 2, "lanczos": 3}  # of the antialiasing filter, in elements of the coarser side
@@ -62,7 +61,7 @@ class Interpolate(Op):
     def expand(b, x, *, size, mode, align_corners, scales, antialias):
         e = Expr(b, x)
         if not mode.startswith("nearest"):
-            e = e.cast(accumulator(e.dtype))
+            e = e.cast(e.dtype.accumulator)
         first = e.rank - len(size)
         for i, n in enumerate(size):
             scale = scales[i] if scales else 0.0

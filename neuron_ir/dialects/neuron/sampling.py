@@ -10,7 +10,6 @@ from neuron_ir.types import TensorType
 
 from .broadcasting import COMPUTED, agree
 from .expression import Expr, count
-from .windows import accumulator
 
 MODES = ("linear", "nearest", "cubic")
 PADDINGS = ("zeros", "border", "reflection")
@@ -44,7 +43,7 @@ class GridSample(Op):
         return TensorType((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
 
     def expand(b, x, grid, *, mode, padding, align_corners, out):
-        wide = accumulator(x.dtype)
+        wide = x.dtype.accumulator
         sizes, n = [count([d]) for d in x.shape[2:]], len(x.shape) - 2
         flat = Expr(b, x).cast(wide).reshape((*x.shape[:2], count(sizes)))
         points = Expr(b, grid).cast(wide).reshape((x.shape[0], count(out.shape[2:]), n))

@@ -11,7 +11,6 @@ from neuron_ir.types import TensorType, same_shape
 
 from .rng import ALGORITHMS, STATE, check_state, words
 from .shapes import axis_of
-from .windows import accumulator
 
 SCALED = tuple(dtype(n) for n in ("f8e4m3", "f8e4m3fn", "f8e5m2"))
 MX_ELEMENTS = tuple(dtype(n) for n in ("f8e4m3fn", "f8e5m2"))
@@ -43,7 +42,7 @@ class Amax(Op):
     axes = attr(INTS, None)
 
     def infer(self):
-        return TensorType([self.x.shape[i] for i in _kept_dims(self, self.x.type.rank)], accumulator(self.x.dtype))
+        return TensorType([self.x.shape[i] for i in _kept_dims(self, self.x.type.rank)], self.x.dtype.accumulator)
 
     def jax(j, x, *, axes, out):
         wide = x.astype(out.dtype.numpy)

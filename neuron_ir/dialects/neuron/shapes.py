@@ -64,6 +64,16 @@ def axis_of(op: Op, axis: int, rank: int, what: str = "axis") -> int:
     return axis % rank
 
 
+def axes_of(op: Op, axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """``axes`` counted from the front (``None``: all), sorted; an error where one is out of range or comes twice."""
+    if axes is None:
+        return tuple(range(rank))
+    found = sorted(axis_of(op, a, rank) for a in axes)
+    if len(set(found)) != len(found):
+        raise op.error("shape", f"axes {list(axes)} name one axis twice")
+    return tuple(found)
+
+
 def check_axes(op: Op, axes: Sequence[int], rank: int, what: str, *, increasing: bool = False) -> None:
     """Every axis exists (no negative ones) and none comes twice."""
     for a in axes:

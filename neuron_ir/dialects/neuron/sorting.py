@@ -12,7 +12,8 @@ from neuron_ir.opdef import ANY, BOOL, REAL, Op, attr, op, operand, region, vari
 from neuron_ir.types import TensorType, same_shape
 
 from .reduce import check_index
-from .windows import axis_of, choose
+from .shapes import axis_of
+from .windows import choose
 
 
 class Key(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from neuron_ir.dims import UNKNOWN, DimLike
-from neuron_ir.dtypes import F32, DType
+from neuron_ir.dtypes import DType
 from neuron_ir.opdef import Kind
 from neuron_ir.types import TensorType, same_shape
 
@@ -25,11 +25,6 @@ def _is_pair(p: Any) -> bool:
 
 
 PADDING: Any = Kind("a list of [low, high] pairs", lambda v: isinstance(v, tuple) and all(map(_is_pair, v)), _pairs)
-
-
-def accumulator(dtype: DType) -> DType:
-    """The type in which sums and products of ``dtype`` are formed: f32 for narrower floats, otherwise itself."""
-    return F32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def accumulator_name(j: Any, x: Any) -> Any:
@@ -54,23 +49,6 @@ def _may_be(asked: Sequence[DimLike], shape: Sequence[DimLike]) -> bool:
     return len(asked) == len(shape) and all(
         same_shape([a], [b]) or not (isinstance(a, int) or isinstance(b, int)) for a, b in zip(asked, shape, strict=True)
     )
-
-
-def axis_of(self: Any, axis: int, rank: int) -> int:
-    """``axis`` counted from the front; an error where it is out of range."""
-    if not -rank <= axis < rank:
-        raise self.error("shape", f"axis {axis} does not exist in rank {rank}")
-    return axis % rank
-
-
-def axes_of(self: Any, axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """``axes`` counted from the front (``None``: all), sorted; an error where one is out of range or comes twice."""
-    if axes is None:
-        return tuple(range(rank))
-    found = sorted(axis_of(self, a, rank) for a in axes)
-    if len(set(found)) != len(found):
-        raise self.error("shape", f"axes {list(axes)} name one axis twice")
-    return tuple(found)
 
 
 def fill(self: Any, name: str, values: Sequence[int], rank: int, default: int = 1, least: int = 1) -> tuple[int, ...]:

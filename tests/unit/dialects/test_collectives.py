@@ -96,7 +96,7 @@ def test_movement_over_an_axis():
             "cannot be split among 4 devices",
         ),
         ("all_to_all", {"split_dimension": 0, "concat_dimension": 0, "split_count": 3, "replica_groups": ALL}, "for groups of 4"),
-        ("all_gather", {"all_gather_dim": 1}, "axis 1 does not exist in rank 1"),
+        ("all_gather", {"all_gather_dim": 1}, "axis 1 does not exist in a tensor of rank 1"),
         ("collective_permute", {"source_target_pairs": [[0, 1], [0, 2]]}, "with each source and target once"),
     ],
 )

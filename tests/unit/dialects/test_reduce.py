@@ -118,7 +118,7 @@ def test_nan_wins_in_a_max_body():
         ((f32(1), f32(1)), {}, "must be tensor<f32>, not tensor<1xf32>"),
         ((f32(1),), {}, "takes inputs and as many initial values, not 1"),
         ((f32(1), f32(1, 2), scalar(0), scalar(0)), {}, r"must have one shape, not \[1\] and \[2\]"),
-        ((f32(1), scalar(0)), {"dimensions": [1]}, "axis 1 does not exist in rank 1"),
+        ((f32(1), scalar(0)), {"dimensions": [1]}, "axis 1 does not exist in a tensor of rank 1"),
         ((f32(1), scalar(0)), {"dimensions": [0, 0]}, "name one axis twice"),
     ],
 )
@@ -255,7 +255,7 @@ def test_the_first_of_equals_is_found():
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("reduce_sum", {"axes": [2]}, "axis 2 does not exist in rank 2"),
+        ("reduce_sum", {"axes": [2]}, "axis 2 does not exist in a tensor of rank 2"),
         ("reduce_sum", {"axes": [0, -2]}, r"axes \[0, -2\] name one axis twice"),
         ("reduce_sum", {"out": tensor([], "i32")}, "a result i32 is of another kind than f32"),
         ("reduce_sum", {"acc": F16}, "acc = f16 is narrower than the sums need"),
@@ -263,7 +263,7 @@ def test_the_first_of_equals_is_found():
         ("reduce_max", {"axes": [0], "out": tensor([300], "f64")}, "the result is of the operand's f32, not f64"),
         ("argmax", {"axis": 1, "out": tensor([2], "u8")}, "u8 cannot hold the indices of 300 elements"),
         ("argmax", {"axis": 1, "out": tensor([2], "f32")}, "indices are integers, not f32"),
-        ("cumsum", {"axis": 2}, "axis 2 does not exist in rank 2"),
+        ("cumsum", {"axis": 2}, "axis 2 does not exist in a tensor of rank 2"),
     ],
 )
 def test_invalid_reductions(name, fields, message):

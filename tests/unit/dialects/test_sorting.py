@@ -166,7 +166,7 @@ def test_top_k_along_another_axis_and_types():
         ("top_k", [ODD], {"k": 11}, "k = 11 elements of 10 along axis 1 of tensor<1x10xf32>"),
         ("top_k", [ODD], {"k": -1}, "k = -1 elements"),
         ("top_k", [ODD], {"k": 1, "out": (tensor([1, 1], "f64"), tensor([1, 1], "i64"))}, "the operand's f32, not f64"),
-        ("sort_by_key", [np.ones(())], {}, "axis -1 does not exist in rank 0"),
+        ("sort_by_key", [np.ones(())], {}, "axis -1 does not exist in a tensor of rank 0"),
         ("sort_by_key", [ODD], {"num_keys": 2}, r"num_keys = 2 of 1 operand"),
         ("sort_by_key", [np.complex64([1])], {}, "complex numbers have no order"),
         ("sort_by_key", [ODD, ODD[0]], {}, "operands of one shape are needed"),

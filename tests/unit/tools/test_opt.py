@@ -91,7 +91,7 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\nfuse\n" in passes and "max-ops=1024  int:" in passes and "-O2: " in passes
     assert main(["--list-ops"]) == 0
     ops = capsys.readouterr().out
-    assert "neuron.softmax(x) {axis}" in ops and "func.return(values...)" in ops
+    assert "neuron.softmax(%x) {axis}" in ops and "func.return(%values...)" in ops
 
 
 def test_a_reproducer_replays(tmp_path: Path, source: str, capsys: pytest.CaptureFixture[str]) -> None:
