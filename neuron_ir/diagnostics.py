@@ -33,6 +33,7 @@ CODES = {
     "precision": "A precision policy is contradictory or matches nothing.",
     "capacity": "Something does not fit the target's memory.",
     "subnormal": "Numbers below the smallest normal one of their type count as zero on the reference accelerator (a warning).",
+    "host": "An operation that has no lowering is run by its own framework on the host (a warning).",
     "runtime": "The reference accelerator stopped while it ran a program.",
     "file": "A file cannot be read or written.",
 }

@@ -16,6 +16,7 @@ __all__ = ["FATES", "Explanation", "Journal", "OperationRow", "ops_after"]
 FATES = {
     "direct": "one operation of the IR stands for it, or nothing has to be computed",
     "expanded": "several operations of the IR compute it",
+    "host": "it has no lowering, and its own framework computes it on the host",
     "refused": "it has no meaning here, for the reason given",
 }
 
@@ -171,4 +172,6 @@ class _Entry:
             return OperationRow(self.operation, "refused", (), "; ".join(reasons), file, place.line, place.scope)
         own = [name for name in self.made if name not in _ADAPTERS]
         fate = "expanded" if len(own or set(self.made)) > 1 else "direct"
+        if "neuron.custom_call" in self.made:
+            fate = "host"
         return OperationRow(self.operation, fate, tuple(self.made), "", file, place.line, place.scope)

@@ -65,7 +65,7 @@ class Meaning:
             raise IndexError(message.format(*map(int, values)) if values else message)
 
     def host(self, function: Callable[..., Sequence[Any]], out: Sequence[TensorType], *operands: Any) -> Sequence[Any]:
-        """What a function of numpy arrays gives, called on the host once whenever the program gets there, in the program's order."""
+        """What a function of numpy arrays gives, called on the host whenever the program gets there, in its order."""
         from jax.experimental import io_callback
 
         structs = [self.jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in out]

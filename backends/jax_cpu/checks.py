@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy
+
 from neuron_ir.core import Module, Op
 from neuron_ir.diagnostics import Diagnostic, IRError
 from neuron_ir.meaning import Meaning
@@ -75,6 +77,20 @@ class CheckedMeaning(Meaning):
                 self.checks.failures.append(_filled(diagnostic, values))
 
         self.jax.debug.callback(note, holds, *values)
+
+    def host(self, function: Callable[..., Sequence[Any]], out: Sequence[Any], *operands: Any) -> Sequence[Any]:
+        self.checks.calls_back = True
+        op = self.op
+        name = op.get("call_target_name") if op is not None and op.name == "neuron.custom_call" else "the host"
+
+        def guarded(*arrays: Any) -> Sequence[Any]:
+            try:
+                return function(*arrays)
+            except Exception as error:  # whatever the user's function raises is reported at the user's line, when the run ends
+                self.checks.failures.append(_diagnostic(op, f"{name}: {type(error).__name__}: {error}"))
+                return [numpy.zeros(t.shape, t.dtype.numpy) for t in out]
+
+        return super().host(guarded, out, *operands)
 
 
 def _filled(diagnostic: Diagnostic, values: Sequence[Any]) -> Diagnostic:

@@ -240,7 +240,9 @@ def _is_kept_without_users(node: torch.fx.Node) -> bool:
     """Run-time checks have no users and must stay; a tensor's metadata is known statically."""
     if node.op in ("placeholder", "output"):
         return True
-    name = _name(node)
+    name, target = _name(node), node.target
+    if isinstance(target, _compat.get("OpOverload")) and target.namespace not in ("aten", "prims") and not target._schema.returns:
+        return True  # an operation of the user's own that is called for its effect
     return name.startswith(("aten._assert_", "aten._linalg_check_")) and name != "aten._assert_tensor_metadata.default"
 
 

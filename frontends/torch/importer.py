@@ -15,6 +15,7 @@ from neuron_ir.diagnostics import Diagnostic, IRError, fail
 from neuron_ir.dims import Dim
 from neuron_ir.dtypes import BOOL, F64, U64
 from neuron_ir.explanation import Journal, ops_after
+from neuron_ir.frontends.torch.aten.host import is_opaque, opaque
 from neuron_ir.frontends.torch.export import FunctionalProgram, export, functionalize, operation_of
 from neuron_ir.frontends.torch.guards import read_guards
 from neuron_ir.frontends.torch.locations import node_location
@@ -162,13 +163,15 @@ class GraphReader:
             context.b.loc = node_location(node, self.origins)
             library = name.partition(".")[0]
             rule = table.get(name) or table.get(f"{library}.*")
-            if name in _CHECKS or rule is None and not node.users and fake is None:
+            on_host = rule is None and is_opaque(node.target)
+            if name in _CHECKS or rule is None and not on_host and not node.users and fake is None:
                 self.check(node, name)
                 return
-            if rule is None:
+            args, options = self.resolve(node.args), self.resolve(node.kwargs)
+            if rule is None and not on_host:
                 hint = "" if library in ("aten", "prims", name) else "; neuron_ir.register_lowering gives it one"
                 raise context.unsupported(_without_rule(fake) + hint)
-            value = rule(context, *self.resolve(node.args), **self.resolve(node.kwargs))
+            value = opaque(context, node.target, args, options) if rule is None else rule(context, *args, **options)
             self.values[node] = self.finish(node, value)
         except IRError as error:
             self.refuse(node, error)

@@ -2,7 +2,7 @@
 
 A case is ``database:name:index``. The databases: ``hop`` (control flow and other higher-order operations), ``optim`` (every
 configuration of every optimizer: a function of parameters and gradients that makes two steps and gives the parameters and the
-optimizer's state), ``custom`` (operators that users define: opaque, so refused by name where no lowering is registered),
+optimizer's state), ``custom`` (operators that users define: opaque, so that torch runs them on the host),
 ``autograd`` (functions with a backward of their own) and ``ref`` (Python references of operators). What torch exports in one of
 its two modes, non-strict or strict, counts as exportable.
 """

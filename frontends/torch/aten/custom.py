@@ -7,6 +7,7 @@ from typing import Any
 from neuron_ir.core import Value
 from neuron_ir.diagnostics import fail
 from neuron_ir.frontends.torch.aten.hops import higher_order
+from neuron_ir.frontends.torch.aten.host import host_call
 from neuron_ir.frontends.torch.aten.views import section
 from neuron_ir.frontends.torch.lowering import Context, rules
 
@@ -42,12 +43,12 @@ def _written(op: Any) -> list[str]:
 
 def _called(c: Context, op: Any, arguments: dict[str, Any]) -> tuple[list[Any], list[Value]]:
     """The results of an operation (one ``None`` where it has none) and the new values of what it writes."""
-    rule = rules().get(str(op))
+    rule, count = rules().get(str(op)), len(op._schema.returns)
     if rule is None:
-        raise fail("unsupported", f"{op}: no rule for this operation; neuron_ir.register_lowering gives it one", c.loc)
+        made = host_call(c, op, (), arguments, [name for name in _written(op) if arguments[name] is not None])
+        return list(made[:count]) or [None], made[count:]
     given = rule(c, **arguments)
     values = list(given) if isinstance(given, tuple | list) else [given]
-    count = len(op._schema.returns)
     wanted = count + sum(arguments[name] is not None for name in _written(op))
     if len(values) != wanted:
         raise fail("unsupported", f"{op}: its lowering gives {len(values)} values where {wanted} are needed", c.loc)

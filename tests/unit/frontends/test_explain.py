@@ -34,16 +34,15 @@ class Counting(Model):
         return torch.nn.functional.hardswish(x) * self.count
 
 
-@torch.library.custom_op("explained::mystery", mutates_args=())
-def mystery(x: torch.Tensor) -> torch.Tensor:
-    return x.clone()
+torch.library.define("explained::mystery", "(Tensor x) -> Tensor")  # without an implementation, so that the host cannot run it
 
 
-@mystery.register_fake
+@torch.library.register_fake("explained::mystery")
 def _(x):
     return torch.empty_like(x)
 
 
+WITHOUT = "no rule for this operation, and no implementation on the CPU; neuron_ir.register_lowering gives it one"
 FIRST = Model.forward.__code__.co_firstlineno  # the lines of its body follow
 
 
@@ -55,7 +54,7 @@ def test_a_torch_program() -> None:
     explanation = neuron_ir.explain(Model(), torch.ones(2, 3))
     assert not explanation.ok and explanation.counts["refused"] == 1
     (refused,) = by_name(explanation, "explained.mystery.default")
-    assert (refused.fate, refused.reason) == ("refused", "no rule for this operation; neuron_ir.register_lowering gives it one")
+    assert (refused.fate, refused.reason) == ("refused", WITHOUT)
     assert refused.file == __file__ and refused.line == FIRST + 3
     (linear,) = by_name(explanation, "aten.linear.default")
     assert (linear.fate, linear.into, linear.line, linear.scope) == ("direct", ("neuron.linear",), FIRST + 1, "inner")
@@ -66,8 +65,8 @@ def test_a_torch_program() -> None:
     assert (softmax.count, softmax.line) == (2, FIRST + 2)
     assert by_name(explanation, "cond")[0].into == ("neuron.if",) and by_name(explanation, "aten.sin.default")
     lines = str(explanation).splitlines()
-    assert lines[1].split()[:3] == ["refused", "1", "explained.mystery.default"] and "no rule for this operation" in lines[1]
-    assert lines[-1].endswith("2 expanded, 1 refused")
+    assert lines[1].split()[:3] == ["refused", "1", "explained.mystery.default"] and WITHOUT in lines[1]
+    assert lines[-1].endswith("2 expanded, 0 host, 1 refused")
     data = explanation.to_dict()
     assert json.loads(json.dumps(data)) == data and sum(r["count"] for r in data["rows"]) == sum(data["counts"].values())
 
@@ -81,15 +80,24 @@ def test_operations_of_a_program_with_writes_are_the_users() -> None:
     }
 
 
+def test_what_runs_on_the_host_is_said() -> None:
+    @torch.library.custom_op("explained::opaque", mutates_args=())
+    def opaque(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    opaque.register_fake(torch.empty_like)
+    with pytest.warns(neuron_ir.diagnostics.IRWarning, match="runs it on the host"):
+        (row,) = neuron_ir.explain(lambda x: opaque(x), torch.ones(2))
+    assert (row.fate, row.into) == ("host", ("neuron.custom_call",))
+
+
 def test_what_follows_a_size_that_is_not_known_is_not_called_fine() -> None:
     def f(x):
         return torch.ops.explained.count(x) * 2
 
-    @torch.library.custom_op("explained::count", mutates_args=())
-    def count(x: torch.Tensor) -> torch.Tensor:
-        return torch.arange(int(x.sum()))
+    torch.library.define("explained::count", "(Tensor x) -> Tensor")
 
-    @count.register_fake
+    @torch.library.register_fake("explained::count")
     def _(x):
         return x.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
 

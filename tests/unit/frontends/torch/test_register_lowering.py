@@ -1,4 +1,4 @@
-"""Operations of the user's own: refused by name, or lowered by a registered rule; those that write to their arguments too."""
+"""Operations of the user's own, lowered by a registered rule; those that write to their arguments too."""
 
 from __future__ import annotations
 
@@ -28,11 +28,6 @@ def bump(x: torch.Tensor, y: torch.Tensor, by: float) -> torch.Tensor:
 @bump.register_fake
 def _(x, y, by):
     return torch.empty_like(x)
-
-
-@torch.library.custom_op("neuron_test::opaque", mutates_args=("x",))
-def opaque(x: torch.Tensor) -> None:
-    x.add_(1)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,16 +72,6 @@ def test_written_arguments_take_their_new_values() -> None:
             torch.testing.assert_close(torch.from_numpy(program.state[name]), value)
     want = Bumped()(x)
     torch.testing.assert_close(torch.compile(Bumped(), backend="neuron", fullgraph=True)(x), want)
-
-
-def test_without_a_lowering_the_operation_is_refused_by_name() -> None:
-    def f(x):
-        y = x * 2
-        opaque(y)
-        return y
-
-    with pytest.raises(neuron_ir.IRError, match=r"neuron_test.opaque.default: no rule for this operation; neuron_ir.register_lowe"):
-        neuron_ir.from_torch(f, (torch.ones(2),))
 
 
 def test_mistakes_of_a_registration() -> None:
