@@ -8,6 +8,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from jax.errors import JaxRuntimeError
+from jax.tree_util import tree_leaves
+
 from neuron_ir.attrs import Resource
 from neuron_ir.backends.jax_cpu import kept
 from neuron_ir.backends.jax_cpu._compat import settings
@@ -37,6 +40,8 @@ class Executable:
         self.compiled = compiled
         self.n_results = n_results
         self.checks = checks
+        # Entering the context doubles the time of a small call; only 64-bit arrays need it.
+        self.is_wide = any(a.dtype.itemsize >= 8 for a in tree_leaves((compiled.args_info, compiled.out_info)))
 
     def __call__(
         self, weights: Sequence[Any], state: Sequence[Any], resources: Sequence[Any], inputs: Sequence[Any]
@@ -45,10 +50,11 @@ class Executable:
 
         Raises :class:`IRError` where a condition of the program, such as an index in range, does not hold.
         """
-        from jax.errors import JaxRuntimeError
-
         try:
-            with x64():
+            if self.is_wide:
+                with x64():
+                    results = self.compiled(*weights, *state, *resources, *inputs)
+            else:
                 results = self.compiled(*weights, *state, *resources, *inputs)
         except JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
