@@ -1,4 +1,4 @@
-"""specs/coverage.md is what the recorded results of the yardsticks give, and each result is one of a yardstick that exists."""
+"""The pages of coverage are what the recorded results of the yardsticks give, and each result is one of a yardstick that exists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.yardsticks import coverage, results, sample
+from tests.yardsticks import coverage, coverage_ops, results, sample
 from tests.yardsticks.results import Outcome, Result
 
 from .tree import ROOT
@@ -14,10 +14,9 @@ from .tree import ROOT
 RECORDED = list(results.every())
 
 
-def test_the_page_is_what_the_results_give() -> None:
-    assert (ROOT / "specs" / "coverage.md").read_text(encoding="utf-8") == coverage.page(RECORDED), (
-        "run python -m tests.yardsticks.coverage"
-    )
+def test_the_pages_are_what_the_results_give() -> None:
+    for path, text in coverage.pages(RECORDED).items():
+        assert path.read_text(encoding="utf-8") == text, "run python -m tests.yardsticks.coverage"
 
 
 @pytest.mark.parametrize("result", RECORDED, ids=lambda r: r.yardstick)
@@ -56,6 +55,23 @@ def test_counts_and_marks() -> None:
     assert "| f32 | 1 | 1 |  |  |  |  | 1 |  | 2 | 50.0 % |" in text
     assert "| all | 1 | 1 | 1 |  |  |  | 1 |  | 3 | 33.3 % |" in text
     assert "| `add` | r w | f |" in text and "* aten.add.Tensor: no: `add:i64:0`" in text
+
+
+def test_operators_by_element_type_and_way_in() -> None:
+    def result(name: str, marks: dict[str, dict[str, str]]) -> Result:
+        return Result(name, "", f"python -m tests.yardsticks.{name}", {}, 1, marks, [])
+
+    text = coverage_ops.page(
+        [
+            result("opinfo", {"add": {"bool": "r", "f32": "rrfr"}, "sub": {"f32": "rr", "bf16": "n"}}),
+            result("compiled", {"add": {"f32": "r"}, "mul": {"f32": "w"}}),
+            result("harnesses", {"abs": {"bfloat16": "r", "float8_e5m2": "f", "float8_e4m3fn": "r", "uint8": "r"}}),
+        ]
+    )
+    assert "| operator | f32 | bf16 | bool |" in text and "| primitive | bf16 | f8 | u8 |" in text
+    assert "| `add` | f1/4 r |  | r . |" in text and "| `mul` | . w |  |  |" in text and "| `sub` | r . | n . |  |" in text
+    assert "| torch.export | 5 of 6 | 0 of 0 | 1 of 1 |" in text and "| `abs` | r | f1/2 | r |" in text
+    assert ROOT / "specs" / "coverage_ops.md" == coverage_ops.PAGE
 
 
 def test_the_sample_holds_cases_of_every_yardstick() -> None:

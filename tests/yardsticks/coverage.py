@@ -1,4 +1,4 @@
-"""``python -m tests.yardsticks.coverage`` writes specs/coverage.md from the recorded results of the yardsticks.
+"""``python -m tests.yardsticks.coverage`` writes specs/coverage.md, and with it coverage_ops.md, from the recorded results.
 
 The page opens with what peers score on the same harness. Their numbers were measured once, with the versions named, and stand here;
 ours come from ``results/*.json``, which the yardsticks write with ``--report``.
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.yardsticks import coverage_ops
 from tests.yardsticks.results import BEYOND_THE_CEILING, LETTERS, OUTCOMES, Result, ceiling, every
 
 PAGE = Path(__file__).parents[2] / "specs" / "coverage.md"
@@ -110,7 +111,9 @@ def section(result: Result) -> Iterator[str]:
         yield _counts_row(name, result.counts(name), wanted)
     yield _counts_row("all" if columns else "", counts, wanted)
     yield from _rest(result)
-    if len(columns) > 1 or run > len(result.marks):
+    if result.yardstick in coverage_ops.covered():
+        yield "\nCase by case: [coverage_ops.md](coverage_ops.md)."
+    elif len(columns) > 1 or run > len(result.marks):
         yield from _marks(result, columns)
 
 
@@ -169,21 +172,28 @@ def _row(cells: Iterable[object]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page, or with ``--check`` say whether it is what the results give."""
+    """Write the pages, or with ``--check`` say whether they are what the results give."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where the page is another")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where a page is another")
     options = parser.parse_args(argv)
     if options.check:
-        return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page(list(every())))
+        return int(
+            any(not path.exists() or path.read_text(encoding="utf-8") != text for path, text in pages(list(every())).items())
+        )
     write()
     return 0
 
 
+def pages(results: Sequence[Result]) -> dict[Path, str]:
+    """What the results give, by file."""
+    return {PAGE: page(results), coverage_ops.PAGE: coverage_ops.page(results)}
+
+
 def write() -> None:
-    """Write the page anew."""
-    text = page(list(every()))
-    PAGE.write_text(text, encoding="utf-8")
-    print(f"{PAGE.name}: {len(text.splitlines())} lines", file=sys.stderr)
+    """Write the pages anew."""
+    for path, text in pages(list(every())).items():
+        path.write_text(text, encoding="utf-8")
+        print(f"{path.name}: {len(text.splitlines())} lines", file=sys.stderr)
 
 
 if __name__ == "__main__":
