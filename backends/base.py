@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import fail, nearest
 
-__all__ = ["Backend", "Program", "TARGETS", "compile", "open_host", "reference_values"]
+__all__ = ["TARGETS", "Backend", "Program", "backend", "compile", "open_host", "reference_values"]
 
 TARGETS = {"reference": "neuron_ir.backends.jax_cpu"}
 

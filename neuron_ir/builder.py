@@ -16,7 +16,7 @@ from neuron_ir.opdef import REQUIRED, OpSpec, result_types
 from neuron_ir.registry import all_ops, op_spec
 from neuron_ir.types import TensorType, Type
 
-__all__ = ["Builder"]
+__all__ = ["Builder", "create"]
 
 BlockMaker = Callable[..., Any]
 

@@ -20,7 +20,7 @@ from neuron_ir.types import TensorType, Type
 if TYPE_CHECKING:
     from neuron_ir.opdef import OpSpec
 
-__all__ = ["Block", "Func", "Module", "Op", "Value", "bulk", "clone_block"]
+__all__ = ["IR_VERSION", "Block", "Func", "Module", "Op", "Value", "bulk", "clone_block", "clone_func", "clone_op"]
 
 IR_VERSION = 1
 

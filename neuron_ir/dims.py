@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["Dim", "DimLike", "UNKNOWN", "symbol", "evaluate", "Range"]
+__all__ = ["UNKNOWN", "Dim", "DimLike", "Range", "evaluate", "function", "sides", "symbol"]
 
 Range = tuple[int, "int | None"]  # inclusive lower and upper bound of a symbol; None: unbounded
 

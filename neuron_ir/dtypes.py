@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import cache, cached_property
 from typing import Any
 
-__all__ = ["DType", "all_dtypes", "dtype", "dtype_of_numpy", "dtype_of_torch", "is_dtype"]
+__all__ = [
+    "BF16", "BOOL", "C128", "C64", "F16", "F32", "F64", "I32", "I64", "U32", "U64", "U8", "DType", "all_dtypes", "dtype",
+    "dtype_of_numpy", "dtype_of_torch", "is_dtype",
+]  # fmt: skip
 
 
 class DType:

@@ -36,8 +36,9 @@ from neuron_ir.dtypes import DType, all_dtypes
 from neuron_ir.types import TOKEN, TensorType, Type
 
 __all__ = [
-    "ANY", "BOOL", "COMPLEX", "DIMS", "FLOAT", "INT", "INTS", "NUMERIC", "REAL", "STRINGS", "TOKENS",
-    "Op", "OpSpec", "attr", "op", "operand", "optional", "region", "variadic",
+    "ANY", "ANY_OR_TOKEN", "BOOL", "COMPLEX", "CONSTANT", "DIM", "DIMS", "FLOAT", "FLOATS", "INT", "INTS", "INT_LISTS",
+    "NUMERIC", "REAL", "REQUIRED", "SPECS", "STRINGS", "TOKENS", "TRAITS", "AttrField", "Kind", "Op", "OpSpec", "OperandField",
+    "RegionField", "attr", "declare", "op", "operand", "optional", "region", "result_types", "variadic",
 ]  # fmt: skip
 
 T = TypeVar("T")

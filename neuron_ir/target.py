@@ -40,7 +40,6 @@ class Target:
     psum_bank_bytes: float = fact("B/partition", "S1", 2048, 2048, 2048, math.inf, "one accumulation group stays inside a bank")
     hbm_rate: float = fact("GB/s", "T1 T3 S4", 410.0, 716.0, 1225.0, doc="HBM bandwidth of one core; trn3: 4.9 TB/s over 4 stacks")
     dma_rate: float = fact("GB/s", "T4 T2 S5", 273.0, 399.0, 528.0, doc="what one core streams between HBM and SBUF")
-    dma_latency: float = fact("us", "S5", 2.0, 2.0, 2.0, doc="from trigger to the end of a small transfer")
     # --- engines ---
     tensor_clock: float = fact("GHz", "S1-S3", 2.8, 2.4, 2.4, doc="Tensor engine: a 128 x 128 systolic array")
     vector_clock: float = fact("GHz", "S1-S3", 1.12, 0.96, 1.2)
@@ -59,11 +58,6 @@ class Target:
     fp8: DType = fact(
         "", "S8 S9", dtype("f8e4m3"), dtype("f8e4m3"), dtype("f8e4m3fn"), doc="the forward fp8 type of the Tensor engine"
     )
-
-    @property
-    def psum_bytes(self) -> float:
-        """Accumulation memory per partition, in bytes."""
-        return self.psum_banks * self.psum_bank_bytes
 
     @property
     def sbuf_total(self) -> float:
@@ -90,8 +84,8 @@ class Target:
 def target(name: str) -> Target:
     """The target of that name: ``reference``, ``trn1``, ``trn2`` or ``trn3``. Raises :class:`IRError` for any other.
 
-    >>> target("trn2").psum_bytes
-    16384
+    >>> target("trn2").psum_banks
+    8
     """
     if name not in TARGETS:
         raise fail("pass", f"there is no target {name!r}{nearest(name, TARGETS)}; known: {', '.join(TARGETS)}")

@@ -15,7 +15,7 @@ from neuron_ir.core import Block, Func, Op, Value
 from neuron_ir.dims import UNKNOWN, Dim, evaluate
 from neuron_ir.types import TensorType
 
-__all__ = ["FREE", "ROWS_OF_FIRST", "Sizes", "input_reads", "kernel_traffic", "kernels", "lower_bound", "trips"]
+__all__ = ["FREE", "ROWS_OF_FIRST", "Sizes", "body_of", "input_reads", "kernel_traffic", "kernels", "lower_bound", "trips"]
 
 TYPICAL_SIZE = 128
 

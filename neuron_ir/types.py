@@ -9,7 +9,7 @@ from typing import Any
 from neuron_ir.dims import UNKNOWN, Dim, DimLike, evaluate
 from neuron_ir.dtypes import DType, dtype
 
-__all__ = ["Layout", "TensorType", "TokenType", "Type", "TOKEN", "tensor"]
+__all__ = ["DEFAULT_LAYOUT", "TOKEN", "Layout", "TensorType", "TokenType", "Type", "compatible", "same_shape", "tensor"]
 
 
 class Layout:

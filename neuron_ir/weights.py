@@ -21,7 +21,9 @@ from neuron_ir.dtypes import DType, dtype, dtype_of_numpy, dtype_of_torch, is_dt
 from neuron_ir.files import write_text, write_whole
 from neuron_ir.types import TensorType
 
-__all__ = ["load", "read_weights", "save", "to_numpy", "weight_names", "weights_path", "write_weights"]
+__all__ = [
+    "bind_weights", "element_type", "load", "read_weights", "save", "to_numpy", "weight_names", "weights_path", "write_weights",
+]  # fmt: skip
 
 ALIASES, DTYPES = "neuron_ir.aliases", "neuron_ir.dtypes"  # keys of the safetensors metadata
 

@@ -13,7 +13,7 @@ from neuron_ir.dtypes import DType
 from neuron_ir.passmanager import Context, FuncPass
 from neuron_ir.rewrite import Pattern, Replacement, Rewriter, apply_patterns, pattern
 
-__all__ = ["PATTERNS", "Canonicalize"]
+__all__ = ["PATTERNS", "Canonicalize", "transpose_in_order", "transpose_of_transpose"]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from neuron_ir.core import Block, Func, Op, Value
 from neuron_ir.locations import fuse_locations
 from neuron_ir.passmanager import Context, FuncPass
 
-__all__ = ["Cse", "op_key"]
+__all__ = ["Cse", "attr_key", "op_key"]
 
 
 @dataclass(frozen=True)

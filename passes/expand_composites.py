@@ -12,7 +12,7 @@ from neuron_ir.passmanager import Context, FuncPass, option
 from neuron_ir.registry import all_ops
 from neuron_ir.types import TensorType
 
-__all__ = ["ExpandComposites"]
+__all__ = ["ExpandComposites", "expand"]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from jax.extend.core import ClosedJaxpr, Literal
 from neuron_ir.diagnostics import fail
 
 __all__ = [
-    "ClosedJaxpr", "Literal", "address", "bind_equation", "check", "compile_for", "deserialize", "lower_for_cpu", "make_client",
-    "put", "serialize", "settings",
+    "ALIGNMENT", "ClosedJaxpr", "Literal", "address", "bind_equation", "check", "compile_for", "deserialize", "lower_for_cpu",
+    "make_client", "put", "serialize", "settings",
 ]  # fmt: skip
 
 # XLA's CPU client shares a host array only from such an address; from any other it makes a copy.

@@ -16,7 +16,7 @@ from neuron_ir.meaning import Meaning, run, x64
 from neuron_ir.types import TensorType
 from neuron_ir.widening import widened
 
-__all__ = ["Finding", "bisect"]
+__all__ = ["Finding", "bisect", "float64_values", "meaning_of", "prepared", "relative_error"]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from neuron_ir.printer import value_names
 from neuron_ir.types import TensorType
 from neuron_ir.widening import widened
 
-__all__ = ["PrecisionReport", "PrecisionRow", "Trial", "precision_report"]
+__all__ = ["Inputs", "PrecisionReport", "PrecisionRow", "Trial", "precision_report"]
 
 Inputs = Sequence[Any] | Mapping[str, Any]
 

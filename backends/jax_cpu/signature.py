@@ -17,7 +17,7 @@ from neuron_ir.specialise import size_inputs
 from neuron_ir.trees import fill, flatten, output_tree
 from neuron_ir.types import TensorType
 
-__all__ = ["Signature"]
+__all__ = ["Signature", "python_value"]
 
 
 class Slot(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 from neuron_ir.core import Module
 from neuron_ir.explanation import Journal
 
-__all__ = ["from_jax", "from_stablehlo", "to_stablehlo"]
+__all__ = ["from_jax", "from_stablehlo", "read_stablehlo", "to_stablehlo"]
 
 
 def from_jax(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Module:

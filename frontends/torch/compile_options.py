@@ -14,7 +14,7 @@ from neuron_ir.diagnostics import IRError, fail, nearest
 from neuron_ir.files import write_text
 from neuron_ir.frontends.torch import _compat
 
-__all__ = ["CompileOptions", "MODES"]
+__all__ = ["MODES", "CompileOptions", "graph_name", "is_unsupported"]
 
 MODES = {
     "default": "O1",

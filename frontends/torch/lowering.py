@@ -26,7 +26,7 @@ from neuron_ir.frontends.torch.symbols import Symbols
 from neuron_ir.locations import Loc
 from neuron_ir.types import TensorType
 
-__all__ = ["Context", "RULES", "RandomState", "kept_operations", "lowers", "register_lowering", "rules"]
+__all__ = ["RULES", "Context", "RandomState", "axes_of", "axis_of", "kept_operations", "lowers", "register_lowering", "rules"]
 
 RULES: dict[str, Callable[..., Any]] = {}
 

@@ -7,7 +7,7 @@ import typing
 
 from neuron_ir.opdef import OperandField, OpSpec, RegionField
 
-__all__ = ["kind_name", "list_ops", "list_passes"]
+__all__ = ["form", "kind_name", "list_ops", "list_passes", "mark"]
 
 
 def list_passes() -> str:

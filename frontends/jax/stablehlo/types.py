@@ -13,7 +13,7 @@ from neuron_ir.frontends.jax.dense import DTYPES
 from neuron_ir.frontends.jax.stablehlo.quantisation import Quantisation, quantisation_of
 from neuron_ir.types import TOKEN, TensorType, Type
 
-__all__ = ["Types", "is_token", "is_tuple", "members_of"]
+__all__ = ["Types", "is_token", "is_tuple", "members_of", "token_positions"]
 
 _SPECIAL = {"i1": "bool", "index": "i64"}  # MLIR element type -> ours, where numpy's name does not lead there
 _TOKENS = ("!stablehlo.token", "!mhlo.token")
