@@ -15,7 +15,7 @@ from neuron_ir.instrument import Instrument
 from neuron_ir.locations import UNKNOWN_LOC
 from neuron_ir.passmanager import Pass
 from neuron_ir.specialise import specialise
-from neuron_ir.types import TOKEN, TensorType
+from neuron_ir.types import TOKEN, TensorType, compatible
 
 if TYPE_CHECKING:
     import numpy
@@ -83,7 +83,7 @@ def random_inputs(func: Func, weights: Mapping[str, Any], seed: int = 0) -> list
             raise fail("input", f"no example input can be made for %{arg.name or i} of type {arg.type}", func.loc)
         else:
             try:
-                arrays.append(random_array(arg.type, zlib.crc32(f"{seed}:{i}:{arg.type}".encode())))
+                arrays.append(random_array(arg.type, zlib.crc32(f"{seed}:{i}:{arg.type.with_shape(arg.type.shape)}".encode())))
             except (MemoryError, ValueError) as error:  # ValueError: more elements than numpy counts
                 raise fail("input", f"an example input of type {arg.type} is too large: {error}", func.loc) from None
     return arrays
@@ -162,12 +162,12 @@ class VerifyNumerics(Instrument):
         self.values = values
 
     def check_signature(self, p: Pass, old: Func, new: Func, module: Module) -> None:
-        """The pass kept what a caller gives and gets; bound weights and state, updated at the end, are the program's own."""
+        """The pass kept what a caller gives and gets, layouts aside; bound weights, and state updated at the end, are its own."""
         was, now = _given_types(old, self.copy), _given_types(new, module)
         extra = new.result_attrs[len(old.result_types) :]
         own = all("updates" in a and _is_bound(new.arg_attrs[a["updates"]], module) for a in extra)
         was, now = was + old.result_types, now + new.result_types[: len(old.result_types) if own else None]
-        if was != now:
+        if len(was) != len(now) or not all(map(compatible, was, now)):
             raise fail("pass", f"pass {p.name} changed the signature of @{new.name} from {was} to {now}", new.loc)
 
     def tolerance(self, p: Pass, type: Any) -> float:

@@ -13,9 +13,21 @@ from typing import Any
 
 from neuron_ir.core import Block, Func, Op, Value
 from neuron_ir.dims import UNKNOWN, Dim, evaluate
+from neuron_ir.orders import inner_relayout, is_renaming
 from neuron_ir.types import TensorType
 
-__all__ = ["FREE", "ROWS_OF_FIRST", "Sizes", "body_of", "input_reads", "kernel_traffic", "kernels", "lower_bound", "trips"]
+__all__ = [
+    "FREE",
+    "ROWS_OF_FIRST",
+    "Sizes",
+    "body_of",
+    "input_reads",
+    "kernel_traffic",
+    "kernels",
+    "lower_bound",
+    "relayout_traffic",
+    "trips",
+]
 
 TYPICAL_SIZE = 128
 
@@ -94,7 +106,7 @@ def input_reads(ops: Sequence[Op], inputs: Iterable[Value], outputs: Collection[
 def kernels(block: Block, times: int = 1, calling: tuple[str, ...] = ()) -> Iterable[tuple[Op, int]]:
     """Each kernel of a block and how often it runs, loops and calls followed; both branches of a choice count."""
     for op in block.ops:
-        if op.name in FREE:
+        if op.name in FREE or op.name == "neuron.transpose" and is_renaming(op):
             continue
         if op.name == "func.call":
             yield from _called(op, times, calling)
@@ -179,6 +191,19 @@ def lower_bound(func: Func, sizes: Sizes) -> int:
                 inputs[source] = max(inputs.get(source, 0), reads[v])
     results = dict.fromkeys(v for v in func.body.terminator.operands if v.op is not None)
     return total + sum(n for v, n in inputs.items() if v not in multiplied) + sum(sizes.bytes(v.type) for v in results)
+
+
+def relayout_traffic(block: Block, sizes: Sizes, times: int = 1) -> int:
+    """Bytes read and written to change orders in memory: by relayouts, by transposes that do more than rename dims, and inside of
+    convolutions that are not given their operands in the order that they want.
+    """
+    total = 0
+    for op in block.ops:
+        if op.name == "neuron.relayout" or op.name == "neuron.transpose" and not is_renaming(op):
+            total += 2 * times * sizes.bytes(op.results[0].type)
+        total += 2 * times * sum(sizes.bytes(v.type) for v in inner_relayout(op))
+        total += sum(relayout_traffic(region, sizes, times * trips(op)) for region in op.regions)
+    return total
 
 
 def _through_views(value: Value) -> Value:

@@ -11,6 +11,9 @@ PIPELINES = {
     "O0": "",
     "O1": _SIMPLIFY,
     "O2": f"{_SIMPLIFY},func(fuse)",
-    "O3": f"{_SIMPLIFY},func(layout{{partition=false}},cse,dce,fuse,layout{{channels-last=false}})",
-    **{name: f"{_FOR_HARDWARE},func(fuse{{target={name}}},layout{{channels-last=false}})" for name in ("trn1", "trn2", "trn3")},
+    "O3": f"{_SIMPLIFY},func(layout{{partition=false}},cse,dce,fuse,layout{{order=false}})",
+    **{
+        name: f"{_FOR_HARDWARE},func(layout{{partition=false}},fuse{{target={name}}},layout{{order=false}})"
+        for name in ("trn1", "trn2", "trn3")
+    },
 }

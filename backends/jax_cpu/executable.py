@@ -17,12 +17,14 @@ from neuron_ir.backends.jax_cpu._compat import settings
 from neuron_ir.backends.jax_cpu.checks import CheckedMeaning, Checks
 from neuron_ir.backends.jax_cpu.guards import COMPILER_OPTIONS, protect
 from neuron_ir.backends.jax_cpu.kept import versions
+from neuron_ir.backends.jax_cpu.physical import has_orders, held_shape, in_order, logical
 from neuron_ir.backends.jax_cpu.signature import Signature
 from neuron_ir.backends.jax_cpu.subnormals import ExactFrame
 from neuron_ir.cache import key_of
 from neuron_ir.core import Module
+from neuron_ir.datasizes import bindings
 from neuron_ir.diagnostics import fail
-from neuron_ir.meaning import run, x64
+from neuron_ir.meaning import Frame, SizingFrame, run, x64
 from neuron_ir.types import TensorType
 
 __all__ = ["Executable", "executable_for", "resource_names", "traceable"]
@@ -120,27 +122,29 @@ class Traceable(NamedTuple):
         """The arguments as JAX's tracing takes them."""
         import jax
 
-        return [jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in self.arguments]
+        return [jax.ShapeDtypeStruct(held_shape(t), t.dtype.numpy) for t in self.arguments]
 
 
 def traceable(module: Module, options: dict[str, Any]) -> Traceable:
     """``@main`` as a function of weights, state, resources and inputs, in this order: large constants are arguments, not literals.
 
-    It gives the results, and behind them one flag for each condition that the program states.
+    It gives the results, and behind them one flag for each condition that the program states. Weights are taken as they are held.
     """
     func = module.main
     signature = Signature.of(func)
     names = resource_names(module)
     bound = (*signature.weights, *signature.state)
     checks = Checks()
-    frame = ExactFrame if options.get("subnormals") == "exact" else None
+    frame: type[Frame] | None = ExactFrame if options.get("subnormals") == "exact" else None
+    if frame is None and has_orders(module):  # exact values do not depend on orders, and are not fast
+        frame = in_order(SizingFrame if bindings(func) else Frame)
 
     def traced(*flat: Any) -> tuple[Any, ...]:
         constants = dict(zip(names, flat[len(bound) :], strict=False))
         values = dict(zip((*bound, *signature.inputs), (*flat[: len(bound)], *flat[len(bound) + len(names) :]), strict=True))
         checks.clear()  # JAX may trace more than once
         j = CheckedMeaning(constants.__getitem__, module, checks)
-        results = run(func, [values[i] for i in range(len(func.args))], j, frame=frame)
+        results = run(func, [logical(values[i], arg.type) for i, arg in enumerate(func.args)], j, frame=frame)
         return (*results, *j.flags)
 
     arguments = [func.args[i].type for i in bound] + list(names.values()) + [func.args[i].type for i in signature.inputs]

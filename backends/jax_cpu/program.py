@@ -9,11 +9,14 @@ from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
+import numpy
+
 from neuron_ir.backends.jax_cpu._compat import check
 from neuron_ir.backends.jax_cpu.arrays import host_view, is_torch, kind_of, resident, settle, user_array, write_back
 from neuron_ir.backends.jax_cpu.buckets import PaddedExecutable, bucketed, read_buckets
 from neuron_ir.backends.jax_cpu.direct import DirectCall
 from neuron_ir.backends.jax_cpu.executable import Executable, executable_for, resource_names
+from neuron_ir.backends.jax_cpu.physical import held
 from neuron_ir.backends.jax_cpu.signature import Signature, python_value
 from neuron_ir.backends.jax_cpu.stages import StagedExecutable
 from neuron_ir.backends.jax_cpu.subnormals import check_exact, constants, holds_subnormals
@@ -65,16 +68,16 @@ class CompiledProgram:
     @property
     def state(self) -> dict[str, Any]:
         """The present value of each buffer that the program updates, by name, as NumPy copies."""
-        import numpy
-
         names = (self.signature.name(i) for i in self.signature.state)
         with self._lock:
             return {name: numpy.array(value) for name, value in zip(names, self._state, strict=True)}
 
     def _bound(self, index: int) -> Any:
-        """The value of a weight or buffer argument, from the module's weights."""
+        """The value of a weight or buffer argument, from the module's weights, in the order of its layout."""
         main = self.module.main
-        return self._weight(main.arg_attrs[index].get("weight", self.signature.name(index)), main.args[index].type)
+        type = main.args[index].type
+        value = self._weight(main.arg_attrs[index].get("weight", self.signature.name(index)), type)
+        return numpy.ascontiguousarray(held(value, type)) if type.layout.order else value
 
     def _weight(self, key: str, wanted: TensorType) -> Any:
         if key not in self.module.weights:

@@ -75,6 +75,21 @@ class Transpose(Op):
         return j.lax.transpose(x, permutation)
 
 
+@op("neuron.relayout")
+class Relayout(Op):
+    """The operand in another order in memory, the one of the result's layout; no value changes."""
+
+    x = operand(ANY)
+
+    def check(self):
+        x, y = self.x.type, self.results[0].type
+        if x.shape != y.shape or x.dtype is not y.dtype:
+            raise self.error("shape", f"a layout changes neither shape nor element type: {x} and {y}")
+
+    def jax(j, x):
+        return x
+
+
 def _check_broadcast(self, dims):
     source, target = self.x.type, self.results[0].type
     check_same_dtype(self, source, target, "element types")
