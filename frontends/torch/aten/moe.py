@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from neuron_ir.core import Value
+from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.dialects.neuron.shapes import product
 from neuron_ir.dtypes import BOOL, I32, I64
+from neuron_ir.frontends.torch.aten.failures import stop_unless
 from neuron_ir.frontends.torch.lowering import Context, lowers
 from neuron_ir.types import TensorType
 
@@ -35,19 +37,29 @@ def grouped_mm_backward(c: Context, x: Value, weight: Value, offsets: Value, gra
 
 @lowers("histc.default")
 def histc(c: Context, x: Value, bins: int = 100, min: Any = 0, max: Any = 0) -> Value:
-    """torch's bin: ``int((x - min) * bins / (max - min))`` in the element type; the last one holds ``max`` too."""
-    if min >= max:
-        raise c.unsupported("bounds that are taken from the data (min = max)")
+    """torch's bin: ``int((x - min) * bins / (max - min))`` in the element type; the last one holds ``max`` too.
+
+    Equal bounds stand for the least and the greatest element; where those are equal too, for one less and one more.
+    """
+    if min > max:
+        raise c.unsupported(f"bounds from {min} down to {max}")
     if not x.dtype.is_float:
         raise c.unsupported(f"a histogram of {x.dtype}")
-    b, type = c.b, x.type
-    low, high = c.scalar(min, x.dtype, x.shape), c.scalar(max, x.dtype, x.shape)
-    inside = b.and_(b.compare(x, low, direction="GE"), b.compare(x, high, direction="LE"))
-    place = b.multiply(b.subtract(x, low), c.scalar(bins, x.dtype, x.shape))
-    place = b.divide(place, c.scalar(max - min, x.dtype, x.shape))
-    place = b.cast(b.select(inside, place, c.scalar(0, x.dtype, x.shape)), out=type.with_dtype(I64))
-    place = b.minimum(place, c.scalar(bins - 1, I64, x.shape))
-    return c.cast(count_bins(c, b.select(inside, place, c.scalar(-1, I64, x.shape)), bins), c.out.dtype)
+    value = Expr(c.b, x)
+    low, high = _bounds_of_data(c, value) if min == max and 0 not in x.shape else (value.lift(min), value.lift(max))
+    low, high = (Expr(c.b, c.broadcast(v.value, x.shape)) for v in (low, high))
+    inside = value.compare("GE", low).both(value.compare("LE", high))
+    place = inside.where((value - low) * float(bins) / (high - low), 0.0).cast(I64).minimum(bins - 1)
+    return c.cast(count_bins(c, inside.where(place, -1).value, bins), c.out.dtype)
+
+
+def _bounds_of_data(c: Context, x: Expr) -> tuple[Expr, Expr]:
+    """The bounds of a histogram of elements that have to be finite."""
+    axes = tuple(range(len(x.shape)))
+    stop_unless(c, c.b.reduce_and(c.b.is_finite(x.value), axes=axes), "histc", "an element is not finite")
+    low, high = Expr(c.b, c.b.reduce_min(x.value, axes=axes)), Expr(c.b, c.b.reduce_max(x.value, axes=axes))
+    same = low.compare("EQ", high)
+    return same.where(low - 1.0, low), same.where(high + 1.0, high)
 
 
 def count_bins(c: Context, place: Value, bins: int) -> Value:

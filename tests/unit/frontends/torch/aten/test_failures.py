@@ -108,3 +108,13 @@ def test_compiled_functions_are_refused_too_and_have_gradients() -> None:
     torch.testing.assert_close(x.grad, y.grad)
     with pytest.raises(IRError, match="the diagonal element 2 is zero"):
         compiled(SINGULAR.clone().requires_grad_())
+
+
+def test_a_histogram_between_the_bounds_of_its_elements_wants_them_finite() -> None:
+    compiled = program(lambda x, y: (torch.histc(x, 4), torch.histc(y, 3, 1, 1)), torch.ones(4), torch.ones(2))
+    for x, y in (([1.0, 2, 3, 3], [5.0, 5]), ([0.0, 0, 0, 0], [1.0, 2])):
+        want = torch.histc(torch.tensor(x), 4), torch.histc(torch.tensor(y), 3, 1, 1)
+        for got, w in zip(compiled(torch.tensor(x), torch.tensor(y)), want, strict=True):
+            assert torch.equal(torch.as_tensor(got), w)
+    with pytest.raises(IRError, match="histc: an element is not finite"):
+        compiled(torch.tensor([1.0, float("nan"), 0, 0]), torch.ones(2))
