@@ -42,8 +42,8 @@ class Executable:
         self.compiled = compiled
         self.n_results = n_results
         self.checks = checks
-        # Entering the context doubles the time of a small call; only 64-bit arrays need it.
-        self.is_wide = any(a.dtype.itemsize >= 8 for a in tree_leaves((compiled.args_info, compiled.out_info)))
+        # Entering the context doubles the time of a small call; only 64-bit arrays need it, those of a call of the host too.
+        self.is_wide = checks.calls_back or any(a.dtype.itemsize >= 8 for a in tree_leaves((compiled.args_info, compiled.out_info)))
 
     def __call__(
         self, weights: Sequence[Any], state: Sequence[Any], resources: Sequence[Any], inputs: Sequence[Any]
