@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported
 
@@ -216,11 +219,42 @@ class Program:
             (True, True, "(exported by Dynamo under transformers' patches)"),
         ):
             try:
-                with _patched(self.model) if patched else contextlib.nullcontext():
+                with self.patched() if patched else contextlib.nullcontext():
                     return self.export(strict), how
             except Exception as error:
                 failure = failure or error
         raise failure or AssertionError
+
+    @contextlib.contextmanager
+    def patched(self) -> Iterator[None]:
+        """The replacements that transformers' exporter makes in modelling code, and what it computes before it traces."""
+        from transformers.exporters import exporter_dynamo as exporter
+
+        exporter.register_cache_pytrees_for_model(self.model)
+        with self.geometry_known(), exporter.apply_patches("dynamo"), exporter.reset_model_state(self.model):
+            yield
+
+    @contextlib.contextmanager
+    def geometry_known(self) -> Iterator[None]:
+        """What follows from the sizes of images and sounds alone (the ends of their rows, windows) is a constant, and the places of
+        the tokens among them are an input.
+        """
+        modules = {sys.modules[type(m).__module__] for m in self.model.modules()}
+        helpers = [(m, n) for m in modules for n in vars(m) if re.match(r"get_(vision|audio)_[a-z_]+$", n)]
+        placing = [(m, "get_rope_index") for m in self.model.modules() if hasattr(m, "get_rope_index")]
+        seen: dict[Any, list[Any]] = {place: [] for place in helpers + placing}
+        with contextlib.ExitStack() as recording:
+            for owner, name in helpers + placing:
+                recording.enter_context(mock.patch.object(owner, name, _recorded(getattr(owner, name), seen[owner, name])))
+            self.eager()
+        places = [found[0][0] for (_, name), found in seen.items() if name == "get_rope_index" and found]
+        if places and "position_ids" not in self.names:
+            self.names.append("position_ids")
+            self.tensors.append(places[0])
+        with contextlib.ExitStack() as known:
+            for owner, name in helpers:
+                known.enter_context(mock.patch.object(owner, name, mock.Mock(side_effect=seen[owner, name])))
+            yield
 
     def run(self, program: Any) -> list[Any]:
         """The tensors that torch computes with an exported program."""
@@ -247,14 +281,14 @@ class Program:
             return torch.export.export(Wrapper().eval(), tuple(t.clone() for t in self.tensors), strict=strict)
 
 
-@contextlib.contextmanager
-def _patched(model: Any) -> Iterator[None]:
-    """The replacements that transformers' exporter makes in modelling code while it traces."""
-    from transformers.exporters import exporter_dynamo as exporter
+def _recorded(function: Any, results: list[Any]) -> Any:
+    """The function, which adds its results to a list."""
 
-    exporter.register_cache_pytrees_for_model(model)
-    with exporter.apply_patches("dynamo"), exporter.reset_model_state(model):
-        yield
+    def call(*args: Any, **kwargs: Any) -> Any:
+        results.append(function(*args, **kwargs))
+        return results[-1]
+
+    return call
 
 
 def degenerate(values: list[Any]) -> str:
