@@ -148,7 +148,7 @@ def _sounds(model: Any, asked: set[str]) -> Iterator[Inputs]:
         return
     names = ("feature_projection_input_dim", "num_mel_bins", "input_dim", "input_feat_size", "input_feat_per_channel", "d_model")
     widths = list(dict.fromkeys(w for w in (*(field(config, n, None) for n in names), 128, 80) if w))
-    lengths = list(dict.fromkeys([2 * field(config, "max_source_positions", 32), 64, 96]))
+    lengths = list(dict.fromkeys([2 * field(config, "max_source_positions", 32), 2 * field(config, "n_window", 32), 64, 96]))
     for bands in widths:
         for frames in lengths:
             for shape in ((1, bands, frames), (1, frames, bands)):
@@ -220,6 +220,10 @@ def _wanted(model: Any, given: Inputs, count: int) -> int:
         with torch.no_grad():
             model(**given)
     except Exception as error:
+        rows = re.search(r"shape of the mask .* indexed tensor \[1, (\d+),", str(error))
+        if rows and "input_features_mask" in given:  # the mask is that of the encoder's rows
+            given["input_features_mask"] = torch.ones(1, int(rows[1]), dtype=torch.bool)
+            return _wanted(model, given, count)
         said = re.findall(r"features(?! and)\D*(\d+)", str(error)) if "token" in str(error) else []
         if said:
             features = int(said[-1])

@@ -64,7 +64,7 @@ _LIMITS: list[tuple[int, str]] = [
     (8, "num_conv_pos_embeddings conv_pos_kernel_size num_classes max_num_tiles max_temporal_embeddings num_labels"),
 ]
 _KEPT = "num_feat_extract_layers num_channels in_channels in_chans out_channels num_input_channels spatial_scale_factor rope_dim"
-_LAYER_NUMBERS = "*feature_layer *feature_layers *vision_layers"
+_LAYER_NUMBERS = "*feature_layer *feature_layers *vision_layers *layers_indices *attn_indexes"
 _NEEDED = (
     "head_dim num_key_value_heads moe_intermediate_size n_routed_experts num_experts_per_tok vocab_size"  # though None by default
 )
@@ -245,6 +245,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "levit": {"image_size": 64},
     "llama4": {"intermediate_size": 256},
     "mamba2": {"num_heads": 8},
+    "mllama": {"vision_output_dim": 6 * HIDDEN},
     "mobilebert": {"intra_bottleneck_size": HIDDEN},
     "mobilevitv2": {"image_size": 64},
     "moonshine_streaming": {"num_key_value_heads": HEADS},
