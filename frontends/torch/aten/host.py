@@ -38,9 +38,11 @@ def host_call(c: Context, op: Any, args: Sequence[Any], options: dict[str, Any],
     if not any(_compat.get("has_kernel")(op.name(), key) for key in _KERNELS):
         reason = "no rule for this operation, and no implementation on the CPU; neuron_ir.register_lowering gives it one"
         raise fail("unsupported", f"{op}: {reason}", c.loc, c.operand_types())
-    fakes = _results(c, op)
+    leaves = _results(c, op)
+    fakes, numbers = [f for f in leaves if hasattr(f, "dtype")], [f for f in leaves if isinstance(f, bool | int | float)]
     values: list[Value] = []
-    call = {"args": _encoded(c, list(args), values), "options": _encoded(c, dict(options), values), "written": list(written)}
+    given = {"args": _encoded(c, list(args), values), "options": _encoded(c, dict(options), values)}
+    call = {**given, "written": list(written), "numbers": numbers}
     types = [c.symbols.type_of(fake) for fake in fakes] + [options[name].type for name in written]
     warn(
         "host", f"{op} has no lowering: torch runs it on the host, whenever the program gets there", c.loc,
@@ -51,8 +53,8 @@ def host_call(c: Context, op: Any, args: Sequence[Any], options: dict[str, Any],
 
 def opaque(c: Context, op: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """An operation without a rule at a node of its own: what torch gives on the host, nested as torch nests it."""
-    made, val = host_call(c, op, args, options), c.node.meta.get("val")
-    return made if isinstance(val, tuple | list) else made[0] if made else None
+    made = iter(host_call(c, op, args, options))
+    return _compat.get("tree_map")(lambda leaf: next(made) if hasattr(leaf, "dtype") else leaf, c.node.meta.get("val"))
 
 
 def is_opaque(op: Any) -> bool:
@@ -62,13 +64,14 @@ def is_opaque(op: Any) -> bool:
 
 
 def _results(c: Context, op: Any) -> list[Any]:
-    """torch's fake results of the operation."""
+    """torch's fake results of the operation, in one list."""
     val = c.node.meta.get("val")
-    fakes = list(val) if isinstance(val, tuple | list) else [val] if val is not None else []
-    fakes = fakes[: len(op._schema.returns)] if str(c.node.target) != str(op) else fakes
-    if not all(hasattr(fake, "dtype") for fake in fakes):
-        raise fail("unsupported", f"{op}: no rule for this operation, which gives results that are no tensors", c.loc)
-    return fakes
+    if str(c.node.target) != str(op) and isinstance(val, tuple | list):
+        val = val[: len(op._schema.returns)]
+    leaves = _compat.get("tree_leaves")(val)
+    if not all(leaf is None or hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float) for leaf in leaves):
+        raise fail("unsupported", f"{op}: no rule for this operation, which gives numbers that depend on sizes or data", c.loc)
+    return leaves
 
 
 def _sized(c: Context, op: Any, call: dict[str, Any], values: list[Value], types: list[TensorType]) -> list[TensorType]:
@@ -142,7 +145,11 @@ class _Host:
         args, options = _decoded(config["args"], tensors), _decoded(config["options"], tensors)
         with torch.no_grad():
             given = self.op(*args, **options)
-        results = list(given) if isinstance(given, tuple | list) else [] if given is None else [given]
+        leaves = _compat.get("tree_leaves")(given)
+        results = [r for r in leaves if isinstance(r, torch.Tensor)]
+        numbers = [r for r in leaves if isinstance(r, bool | int | float)]
+        if numbers != config["numbers"]:
+            raise ValueError(f"it gives {numbers} where its fake implementation gives {config['numbers']}")
         results += [options[name] for name in config["written"]]
         if "size" in config:
             place, axis = config["size"]

@@ -121,6 +121,26 @@ def test_effects_come_in_order_and_errors_name_the_operation_and_the_line() -> N
         run(X * float("nan"))
 
 
+@torch.library.custom_op("host_test::parted", mutates_args=())
+def parted(x: torch.Tensor) -> tuple[list[torch.Tensor], int]:
+    return [x[:2] * 1, x[2:] * 2], 7 if x.sum() > 0 else 8
+
+
+@parted.register_fake
+def _(x):
+    return [x[:2] * 1, x[2:] * 2], 7
+
+
+def test_nested_results_and_numbers_which_must_be_those_of_the_fake_implementation() -> None:
+    run = program(lambda x: (*parted(x)[0], parted(x)[1]), X)
+    first, second, number = run(X + 1)
+    assert torch.equal(first, X[:2] + 1) and torch.equal(second, X[2:] * 2 + 2) and number == 7
+    with pytest.raises(
+        IRError, match=r"host_test.parted.default: ValueError: it gives \[8\] where its fake implementation gives \[7\]"
+    ):
+        run(X - 1)
+
+
 def test_compiled_functions_run_it_too() -> None:
     with pytest.warns(IRWarning, match="has no lowering"):
         given = torch.compile(lambda x: sine(x, 2.0, torch.float32) * 2, backend="neuron")(X)
