@@ -6,14 +6,13 @@ import math
 from typing import Any
 
 from neuron_ir.core import Value
+from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.dtypes import BOOL
 from neuron_ir.frontends.torch.lowering import Context, axis_of, lowers
 
 # Operation -> op and its attributes in the order of the operation's arguments.
 _ACTIVATIONS = {
     "gelu": ("gelu", ["approximate"]),
-    "silu": ("silu", []),
-    "relu6": ("relu6", []),
     "mish": ("mish", []),
     "selu": ("selu", []),
     "hardsigmoid": ("hardsigmoid", []),
@@ -22,7 +21,6 @@ _ACTIVATIONS = {
     "leaky_relu": ("leaky_relu", ["slope"]),
     "elu": ("elu", ["alpha", "scale", "input_scale"]),
     "celu": ("celu", ["alpha"]),
-    "hardtanh": ("hardtanh", ["min", "max"]),
     "softplus": ("softplus", ["beta", "threshold"]),
     "softshrink": ("softshrink", ["lambd"]),
     "hardshrink": ("hardshrink", ["lambd"]),
@@ -47,6 +45,25 @@ for _name, (_op, _attrs) in _ACTIVATIONS.items():
 @lowers("relu.default")
 def relu(c: Context, x: Value) -> Value:
     return c.b.relu(x) if x.dtype.is_float else c.b.maximum(x, c.scalar(0, x.dtype, x.shape))
+
+
+@lowers("hardtanh.default")
+def hardtanh(c: Context, x: Value, low: float = -1, high: float = 1) -> Value:
+    if x.dtype.is_float:
+        return c.b.hardtanh(x, min=float(low), max=float(high))
+    return c.b.clamp(c.scalar(int(low), x.dtype), x, c.scalar(int(high), x.dtype))
+
+
+@lowers("relu6.default")
+def relu6(c: Context, x: Value) -> Value:
+    return c.b.relu6(x) if x.dtype.is_float else hardtanh(c, x, 0, 6)
+
+
+@lowers("silu.default")
+def silu(c: Context, x: Value) -> Value:
+    if not x.dtype.is_complex:
+        return c.b.silu(x)
+    return (Expr(c.b, x) / ((-Expr(c.b, x)).exp() + 1.0)).value
 
 
 @lowers("log_sigmoid_forward.default")

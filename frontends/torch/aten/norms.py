@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from neuron_ir.core import Value
+from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.frontends.torch.lowering import Context, lowers
 
 
@@ -30,9 +31,18 @@ def rms_norm(c: Context, x: Value, shape: Sequence[Any], weight: Value | None = 
     if eps is None:  # the machine epsilon of the type that torch computes in
         eps = {"f64": 2.0**-52, "f16": 2.0**-10, "bf16": 2.0**-7}.get(x.dtype.name, 2.0**-23)
         eps = 2.0**-23 if x.dtype.bits < 32 else eps
+    if x.dtype.is_complex:
+        return _complex_rms_norm(Expr(c.b, x), len(shape), weight, float(eps)).value
     stats = len(c.outs) > 1
     y = c.b.rms_norm(x, weight, eps=float(eps), trailing_dims=len(shape), stats=stats)
     return (y[0], c.cast(y[1], c.outs[1].dtype)) if stats else y
+
+
+def _complex_rms_norm(x: Expr, trailing: int, weight: Value | None, eps: float) -> Expr:
+    """Divided by the root of the mean of squares, not of squared sizes, as torch does."""
+    axes = range(x.rank - trailing, x.rank)
+    y = x * ((x * x).mean(axes) + eps).rsqrt().broadcast(x.shape)
+    return y if weight is None else y * x.new(weight).broadcast(x.shape, [*axes])
 
 
 @lowers("group_norm.default")

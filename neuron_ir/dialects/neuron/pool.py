@@ -6,7 +6,7 @@ import math
 from itertools import product
 
 from neuron_ir.dtypes import I64
-from neuron_ir.opdef import INTS, REAL, Op, attr, op, operand
+from neuron_ir.opdef import INT, INTS, REAL, Op, attr, op, operand
 from neuron_ir.types import TensorType, same_shape
 
 from .broadcasting import COMPUTED
@@ -122,14 +122,14 @@ class MaxPool(Op):
 
 @op("neuron.avg_pool", aten=["avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default"], traits=["reduction"])
 class AvgPool(Op):
-    """The mean of each window over the last ``len(kernel)`` dims, summed in f32 for narrower floats.
+    """The mean of each window over the last ``len(kernel)`` dims, summed in f32 for narrower floats; integers divide towards 0.
 
     The sum is divided by ``divisor`` where given; else by the number of elements of the window that lie in the input or, with
     ``count_include_pad``, in its padding. What hangs over the end by ``ceil_mode`` never counts. Other attributes as in
     max_pool.
     """
 
-    x = operand(COMPUTED)
+    x = operand(COMPUTED | INT)
     kernel = attr(INTS)
     stride = attr(INTS, ())
     padding = attr(INTS, ())
@@ -145,11 +145,11 @@ class AvgPool(Op):
     def expand(b, x, *, kernel, stride, padding, ceil_mode, count_include_pad, divisor, out):
         n, e = len(kernel), Expr(b, x)
         window = (kernel, filled(stride or kernel, n, 1), filled(padding, n, 0), (1,) * n)
-        e = e.cast(e.dtype.accumulator)
-        total = e.new(_reduce(b, [e], [e.lift(0.0)], out.shape, window, ceil_mode, lambda v, w: v + w))
+        e = e.cast(e.dtype.accumulator) if e.dtype.is_float else e
+        total = e.new(_reduce(b, [e], [e.lift(0)], out.shape, window, ceil_mode, lambda v, w: v + w))
         plain = not ceil_mode and (count_include_pad or not any(window[2]))
         if divisor is not None or plain:
-            return (total / float(divisor or math.prod(kernel))).cast(out.dtype).value
+            return (total / (divisor or math.prod(kernel))).cast(out.dtype).value
         sizes, counts = x.shape[-n:], out.shape[-n:]
         per_axis = [
             members(count([d]), count([c]), k, s, p, count_include_pad)
@@ -162,7 +162,7 @@ def _grid(e, per_axis):
     """The products of one number per axis, as a table; one number where all are equal."""
     import numpy
 
-    values = [float(math.prod(p)) for p in product(*per_axis)]
+    values = [math.prod(p) for p in product(*per_axis)]
     if len(set(values)) == 1:
         return values[0]
     return e.table(numpy.array(values).reshape([len(a) for a in per_axis]), e.dtype)

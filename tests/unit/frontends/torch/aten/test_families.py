@@ -90,3 +90,19 @@ def test_linear_cross_entropy_in_chunks_gives_its_gradients() -> None:
         return whole, *chunked(x, weights, target, bias, None, *rest)
 
     check(program, x, weights, bias, target)
+
+
+def test_activations_norms_and_pools_beyond_floats() -> None:
+    def program(c: torch.Tensor, w: torch.Tensor, i: torch.Tensor, u: torch.Tensor) -> Any:
+        return (
+            F.silu(c),
+            F.rms_norm(c, (3,), w),
+            F.relu6(u),
+            F.hardtanh(i, -3, 4),
+            F.avg_pool2d(i, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+            F.avg_pool2d(i, 2, divisor_override=3),
+        )
+
+    integers = torch.randint(-20, 20, (1, 2, 7, 9), generator=GENERATOR)
+    c64 = torch.complex64
+    check(program, r(2, 3, dtype=c64), r(3, dtype=c64), integers, torch.arange(20, dtype=torch.uint8))
