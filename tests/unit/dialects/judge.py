@@ -64,10 +64,20 @@ def expanded(module):
 
 def evaluate(arrays, *modules):
     """The results of each module on the same arrays, jitted together."""
+    return [list(map(to_torch, results)) for results in _jitted(arrays, *modules)]
+
+
+def _jitted(arrays, *modules):
     j = Meaning()
     with x64():
-        results = jax.jit(lambda *inputs: [run(m.main, inputs, j) for m in modules])(*arrays)
-    return [list(map(to_torch, each)) for each in results]
+        return jax.jit(lambda *inputs: [run(m.main, inputs, j) for m in modules])(*arrays)
+
+
+def compute_each(names, *arrays):
+    """The value of each of these ops on the same NumPy arrays, by name, compiled together."""
+    types = [TensorType(a.shape, dtype_of_numpy(a.dtype)) for a in arrays]
+    results = _jitted(arrays, *[program(f"neuron.{name}", types) for name in names])
+    return {name: numpy.asarray(result) for name, (result,) in zip(names, results, strict=True)}
 
 
 def apply(name, *operands, ulps=4.0, **attrs):
