@@ -1,8 +1,9 @@
-"""Cheap compiles for the folders whose tests ask what an operation or an imported program means, not what XLA makes of it.
+"""Cheap compiles for the tests that ask what an operation, an imported program or a pass means, not what XLA makes of it.
 
 Two thousand programs of one or two small operations cost XLA 60 to 200 ms each, of which its fusion emitter and LLVM's
-optimisations take two thirds to three quarters; neither has a part in what these tests judge. Tests of the executor, its guards,
-passes and whole programs compile as users do, and so do tests marked ``accuracy``: XLA's own approximations are theirs to judge.
+optimisations take two thirds to three quarters; neither has a part in what these tests judge. Tests of the executor, its guards
+and whole programs compile as users do, and so do tests marked ``accuracy``: XLA's own approximations are theirs to judge. So do
+golden files; the random modules of property/test_passes.py are run op by op, where XLA has nothing to fuse.
 """
 
 from __future__ import annotations
@@ -13,13 +14,10 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent
-FOLDERS = ("unit/dialects/",)
+FOLDERS = ("unit/dialects/", "unit/frontends/", "property/test_passes.py")
 
-OPTIONS = {
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-}
+UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+OPTIONS = {**UNOPTIMISED, "xla_cpu_use_fusion_emitters": False}
 
 _originals: list[Any] = []  # JAX's own function while it is replaced
 
