@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ __all__ = [
     "links",
     "order_of",
 ]
+
+_KEPT = 16_384  # answers: layers ask the same over and over
 
 Order = tuple[int, ...]
 Group = tuple[tuple[int, ...], tuple[int, ...]]
@@ -59,6 +62,7 @@ def order_of(value: Value) -> Order:
     return value.type.layout.order or default_order(value.type)
 
 
+@lru_cache(maxsize=_KEPT)
 def agree(link: Link, operand: Order, of: TensorType, result: Order, to: TensorType) -> bool:
     """Whether the operand in one order gives the result in the other without a move. In default orders every op runs, but for
     those that rename dims.
@@ -108,6 +112,7 @@ def _sequence(order: Order, type: TensorType, groups: Sequence[tuple[int, ...]])
     return found
 
 
+@lru_cache(maxsize=_KEPT)
 def follow(link: Link, order: Order, forward: bool, onto: TensorType) -> Order:
     """The order of the result for that of the operand, or the other way round; dims that nothing decides stay behind the dim
     before them.
