@@ -204,10 +204,10 @@ def _product(sizes: Sequence[object]) -> object:
 
 
 _RULES: dict[str, Callable[[Op, _Axes], str]] = {
-    **dict.fromkeys(("constant", "iota", "broadcast_in_dim", "transpose"), _free),
-    **dict.fromkeys(("softmax", "log_softmax", "cumsum", "cumprod"), _not_along("axis", -1)),
+    **dict.fromkeys(("constant", "iota", "broadcast_in_dim", "transpose", "scaled_cast"), _free),
+    **dict.fromkeys(("softmax", "log_softmax", "cumsum", "cumprod", "quantize_mx", "dequantize_mx"), _not_along("axis", -1)),
     **dict.fromkeys(("layer_norm", "rms_norm"), _trailing),
-    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"), _reduction),
+    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "amax"), _reduction),
     **dict.fromkeys(("argmax", "argmin"), _arg_reduction),
     **dict.fromkeys(("max_pool", "avg_pool"), _pool),
     **dict.fromkeys(("embedding", "take"), _lookup),

@@ -141,7 +141,16 @@ class Scaling:
         bias = op.operand_groups[2] if len(spec.operands) > 2 else None
         if bias is not None:
             y = b.add(y, _spread(b, _cast(b, bias, wide), (1 if op.name == "neuron.conv" else out.rank - 1,), y.type))
-        op.replace_with([_cast(b, y, out.dtype)])
+        self.replace(op, [_cast(b, y, out.dtype)])
+
+    def replace(self, op: Op, values: Sequence[Value]) -> None:
+        """Put ``values`` in the place of an op's results: they have the same names, and are gradients where those were."""
+        for old, new in zip(op.results, values, strict=True):
+            if old in self.gradients:
+                self.gradients.add(new)
+            if old in self.names:
+                self.names[new] = self.names[old]
+        op.replace_with(values)
 
     # --- operands ---
 
@@ -171,7 +180,7 @@ class Scaling:
                 return Scaled(elements, scale, ())
             return Scaled(*from_values(b, x), ())
         scale = self.scale(b, self.largest(b, x, summed), element)
-        if self.policy.rounding == "stochastic" and self.is_outermost(b, "stochastic rounding"):
+        if self.rounds_at_random(b, x):
             quotient = b.divide(_cast(b, x, scale.dtype), _spread(b, scale, _others(x, summed), x.type.with_dtype(scale.dtype)))
             return Scaled(self.rounded(b, quotient, element), scale, ())
         return Scaled(b.scaled_cast(x, scale, element=element, axes=summed), scale, ())
@@ -199,6 +208,15 @@ class Scaling:
             return True
         self.ctx.decline(f"{what} inside of a region or function, which has no state of its own")
         return False
+
+    def rounds_at_random(self, b: Builder, x: Value) -> bool:
+        """Whether ``x`` is to be rounded at random, and can be."""
+        if self.policy.rounding != "stochastic":
+            return False
+        if not x.type.is_static:
+            self.ctx.decline("stochastic rounding of a symbolic shape")
+            return False
+        return self.is_outermost(b, "stochastic rounding")
 
     def blocks(self, b: Builder, side: Side) -> Value:
         """An operand as 8-bit blocks of 32 along the last dim that is summed over, and what they mean in bf16, exactly."""

@@ -61,7 +61,7 @@ class Precision(PrecisionPolicy, Pass):
         name, element = op.name, decision.element
         assert element is not None
         if decision.how == "narrow":
-            _narrow(op, element, scaling if self.rounding == "stochastic" else None, self.rules == "autocast")
+            _narrow(op, element, scaling, self.rules == "autocast")
         else:
             scaling.lower(op, decision)
         if self.is_8bit and decision.how == "narrow":
@@ -69,10 +69,10 @@ class Precision(PrecisionPolicy, Pass):
         ctx.count(f"{name} lowered to {self.dtype if self.dtype == 'mxfp8' and decision.how == 'blocks' else element}")
 
 
-def _narrow(op: Op, narrow: DType, scaling: Scaling | None, stay: bool) -> None:
+def _narrow(op: Op, narrow: DType, scaling: Scaling, stay: bool) -> None:
     """Replace ``op`` by casts, the op on narrow inputs, and a cast back where it cannot give the wide result itself.
 
-    ``scaling`` rounds at random where it is given; ``stay``: the result is rounded too, and then cast back.
+    ``scaling`` rounds at random where the policy wants that; ``stay``: the result is rounded too, and then cast back.
     """
     block = op.block
     assert isinstance(block, Block)
@@ -84,7 +84,7 @@ def _narrow(op: Op, narrow: DType, scaling: Scaling | None, stay: bool) -> None:
         # A mask or bias is summed, not multiplied, and keeps its precision where the op takes it beside narrow inputs.
         if value is None or value.dtype.name not in _WIDE or name == "mask" or (name == "bias" and has_dtype):
             return value
-        if scaling is not None and value.type.is_static and scaling.is_outermost(b, "stochastic rounding"):
+        if scaling.rounds_at_random(b, value):
             return scaling.rounded(b, value, narrow)
         return b.cast(value, out=value.type.with_dtype(narrow))  # type: ignore[no-any-return]
 
@@ -95,7 +95,7 @@ def _narrow(op: Op, narrow: DType, scaling: Scaling | None, stay: bool) -> None:
         fields["dtype"] = result.dtype
     types = [result, *(r.type for r in op.results[1:])]
     new = b.insert(create(op.name, operands, types, fields, op.loc))
-    op.replace_with([n if n.type is r.type else b.cast(n, out=r.type) for n, r in zip(new.results, op.results, strict=True)])
+    scaling.replace(op, [n if n.type is r.type else b.cast(n, out=r.type) for n, r in zip(new.results, op.results, strict=True)])
 
 
 # --- autocast ---------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def _as(b: Builder, value: Value, element: DType) -> Value | None:
         return source
     if value.dtype.name != "f32":
         return value
-    return b.cast(value, out=value.type.with_dtype(element)) if _is_number(value) else None  # type: ignore[no-any-return]
+    return b.cast(value, out=value.type.with_dtype(element)) if _is_number(value) else None
 
 
 def _is_number(value: Value) -> bool:

@@ -143,7 +143,7 @@ class QuantizeMx(Op):
         most = j.np.max(padded.reshape((*x.shape[:axis], -1, BLOCK, *x.shape[axis + 1 :])), axis=axis + 1, initial=0)
         power = j.np.where(most > 0, _exponent(j, most) - _LARGEST_EXPONENT[element.name] + headroom, -127)
         code = j.np.clip(power + 127, 0, 254).astype("uint8")
-        scale = _power(j, code, x.shape, axis)
+        scale = _spread(j, _value(j, code), x.shape, axis)
         y = _saturated(j, wide / scale, element).astype("float32")
         return y.astype(element.numpy), j.lax.bitcast_convert_type(code, MX_SCALE.numpy)
 
@@ -154,10 +154,14 @@ def _exponent(j: Any, x: Any) -> Any:
     return ((bits >> 52) & 0x7FF) - 1023
 
 
-def _power(j: Any, code: Any, shape: Any, axis: int) -> Any:
-    """The f64 value of each block's scale, spread over its elements. XLA flushes 2**-127 in f32, hence f64."""
-    bits = (code.astype("int64") - 127 + 1023) << 52
-    scale = j.np.where(code == 255, j.np.float64("nan"), j.lax.bitcast_convert_type(bits, j.np.float64))
+def _value(j: Any, code: Any) -> Any:
+    """The f64 value of codes of f8e8m0. XLA flushes 2**-127 in f32, hence f64."""
+    power = j.lax.bitcast_convert_type((code.astype("int64") - 127 + 1023) << 52, j.np.float64)
+    return j.np.where(code == 255, j.np.float64("nan"), power)
+
+
+def _spread(j: Any, scale: Any, shape: Any, axis: int) -> Any:
+    """Each block's scale beside each of its elements."""
     return j.lax.slice_in_dim(j.np.repeat(scale, BLOCK, axis=axis), 0, shape[axis], axis=axis)
 
 
@@ -178,8 +182,9 @@ class DequantizeMx(Op):
 
     def jax(j, x, scales, *, element, axis):
         axis %= x.ndim
-        code = j.lax.bitcast_convert_type(scales, "uint8")
-        y = x.astype("float32").astype("float64") * _power(j, code, x.shape, axis)
+        if scales.dtype == MX_SCALE.numpy:  # an executor that keeps subnormal numbers hands over f64
+            scales = _value(j, j.lax.bitcast_convert_type(scales, "uint8"))
+        y = x.astype("float32").astype("float64") * _spread(j, scales, x.shape, axis)
         return y.astype("float32" if element.bits < 64 else "float64").astype(element.numpy)
 
 
