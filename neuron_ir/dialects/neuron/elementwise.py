@@ -444,6 +444,8 @@ class Complex(Op):
 
     def infer(self):
         type = merged(self, self.operands)
+        if type.dtype.name not in ("f32", "f64"):
+            raise self.error("operand", f"there is no complex type whose parts are {type.dtype}")
         return type.with_dtype(type.dtype.complex)
 
     def jax(j, re, im):
