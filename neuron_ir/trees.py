@@ -36,7 +36,7 @@ def keyed(keys: Sequence[Any], parts: Sequence[Any]) -> Any:
 
 @cache
 def _named(name: str, fields: tuple[str, ...]) -> Any:
-    return namedtuple(name, fields)  # type: ignore[misc]  # the fields are known at run time only
+    return namedtuple(name, fields)  # the fields are known at run time only
 
 
 def write(tree: Any) -> str:

@@ -105,7 +105,8 @@ def deserialize(data: bytes) -> Any:
 
     initialize_lapack()  # tracing does that otherwise; a program that calls it would jump to address 0
     client = jax.local_devices(backend="cpu")[0].client
-    return deserialize_and_load(*pickle.loads(data), backend=client, execution_devices=client.local_devices()[:1])
+    serialised, in_tree, out_tree = pickle.loads(data)
+    return deserialize_and_load(serialised, in_tree, out_tree, backend=client, execution_devices=client.local_devices()[:1])
 
 
 @cache

@@ -108,9 +108,9 @@ class Trial:
             run_passes(copy, f"precision{{{policy.text}}}")
         groups: list[list[Op]] = [[] for _ in locs]
         for op in copy.main.body.ops:
-            position = places.get(id(op.loc))
-            if position is not None:
-                groups[position].append(op)
+            place = places.get(id(op.loc))
+            if place is not None:
+                groups[place].append(op)
         return copy, groups
 
     def values(self, lowered: Module, groups: Sequence[Sequence[Op]]) -> tuple[dict[tuple[int, int], Any], list[Any]]:

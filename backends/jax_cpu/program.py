@@ -17,7 +17,7 @@ from neuron_ir.backends.jax_cpu.buckets import PaddedExecutable, bucketed, read_
 from neuron_ir.backends.jax_cpu.direct import DirectCall
 from neuron_ir.backends.jax_cpu.executable import Executable, executable_for, resource_names
 from neuron_ir.backends.jax_cpu.physical import held
-from neuron_ir.backends.jax_cpu.signature import Signature, python_value
+from neuron_ir.backends.jax_cpu.signature import Signature
 from neuron_ir.backends.jax_cpu.stages import StagedExecutable
 from neuron_ir.backends.jax_cpu.subnormals import check_exact, constants, holds_subnormals
 from neuron_ir.core import Module
@@ -48,7 +48,6 @@ class CompiledProgram:
         self._executables: dict[tuple[Any, ...], Executable | StagedExecutable | PaddedExecutable] = {}
         self._lock = threading.Lock()
         self._direct: dict[tuple[Any, ...], DirectCall] = {}
-        self._fixed = {place: python_value(value) for place, value in module.main.attrs.get("fixed_outputs", ())}
         with x64():
             self._state = [resident(self._bound(i)).copy() for i in self.signature.state]
             self._weights = [resident(self._bound(i)) for i in self.signature.weights]
@@ -104,11 +103,7 @@ class CompiledProgram:
             outputs = self._run(values, ())
             if direct is None:
                 self._prepare(key, values, outputs)
-        fixed = self._fixed
-        if not fixed:
-            return outputs
-        tensors = iter(outputs)
-        return [fixed[i] if i in fixed else next(tensors) for i in range(len(outputs) + len(fixed))]
+        return self.signature.complete(outputs)
 
     def _prepare(self, key: tuple[Any, ...], values: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Make the direct way for calls like this one, where the program only maps torch tensors to torch tensors."""

@@ -17,7 +17,7 @@ from neuron_ir.specialise import size_inputs
 from neuron_ir.trees import fill, flatten, output_tree
 from neuron_ir.types import TensorType
 
-__all__ = ["Signature", "python_value"]
+__all__ = ["Signature"]
 
 
 class Slot(NamedTuple):
@@ -196,11 +196,17 @@ class Signature:
     def _refused(self, message: str, mark: str = "") -> IRError:
         return fail("input", f"@{self.func.name}{mark} {message}", self.func.loc)
 
-    def arrange(self, outputs: Sequence[Any]) -> Any:
-        """The user outputs as the source program nests them, the values built into the program in their places."""
+    def arrange(self, outputs: list[Any]) -> Any:
+        """The user outputs as the source program nests them, values built into the program included."""
+        return fill(self._tree, iter(self.complete(outputs)))
+
+    def complete(self, outputs: list[Any]) -> list[Any]:
+        """The user outputs and, in their places, the values built into the program."""
         fixed = self._fixed_outputs
-        tensors = iter(outputs)
-        return fill(self._tree, (fixed[i] if i in fixed else next(tensors) for i in range(len(outputs) + len(fixed))))
+        if not fixed:
+            return outputs
+        given = iter(outputs)
+        return [fixed[i] if i in fixed else next(given) for i in range(len(outputs) + len(fixed))]
 
     def flat(self, given: Any) -> list[Any]:
         """What :meth:`arrange` was given."""

@@ -20,7 +20,7 @@ KIND = "neuron"
 def take_part() -> None:
     """Tell torch of this kind of artifact and of every program that is stored or found from now on."""
 
-    class NeuronArtifact(_compat.get("CacheArtifact")):
+    class NeuronArtifact(_compat.get("CacheArtifact")):  # type: ignore[misc]  # torch's own class, known at run time only
         def populate_cache(self) -> None:
             target = opened()
             if target is not None:

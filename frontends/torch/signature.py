@@ -118,17 +118,17 @@ def _tree(spec: Any) -> Any:
     if kind is tuple:
         return tuple(parts)
     owner = context if isinstance(context, type) else kind  # torch notes a named tuple's class in the context
-    return (
-        named(owner.__name__, fields, parts) if (fields := _fields(owner, context)) and len(fields) == len(parts) else tuple(parts)
-    )
+    fields = _fields(owner, context)
+    return named(owner.__name__, fields, parts) if len(fields) == len(parts) else tuple(parts)
 
 
 def _fields(kind: Any, context: Any) -> Sequence[str]:
     """The names of an object's parts where its class tells them: named tuples, data classes, and classes flattened like dicts."""
+    own: Sequence[str] = getattr(kind, "_fields", ()) or getattr(kind, "__match_args__", ())
     names = context[0] if isinstance(context, list) and context and isinstance(context[0], list) else context
     if isinstance(names, list | tuple) and all(isinstance(n, str) for n in names):
         return names
-    return getattr(kind, "_fields", None) or getattr(kind, "__match_args__", ())
+    return own
 
 
 def storage_groups(weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
