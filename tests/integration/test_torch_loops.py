@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 import torch
 from torch import nn
@@ -232,6 +234,40 @@ def test_flex_attention_with_a_score_and_a_mask() -> None:
 
     want = _written_out(q, k, v, slope)
     torch.testing.assert_close(neuron_ir.compile(neuron_ir.from_torch(f, (q, k, v, slope)))(q, k, v, slope), want)
+
+
+def _shifted(s, b, h, m, n):
+    return s - 0.25 * h * (m - n)
+
+
+def _by_head(b, h, m, n):
+    return (m >= n) & ((h % 2 == 0) | (m - n < 7)) & (b * 20 <= m)
+
+
+def _window(b, h, m, n):
+    return (m >= n) & (m - n < 20)
+
+
+def test_flex_attention_computes_the_blocks_of_its_masks_with_grouped_heads() -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 4, 50, 8), torch.randn(2, 2, 40, 8), torch.randn(2, 2, 40, 12)
+    shared = create_block_mask(_window, None, None, 50, 40, device="cpu", BLOCK_SIZE=16)
+    own = create_block_mask(_by_head, 2, 4, 50, 40, device="cpu", BLOCK_SIZE=16)
+
+    def f(q, k, v):
+        return tuple(flex_attention(q, k, v, _shifted, mask, enable_gqa=True, return_lse=True) for mask in (shared, own))
+
+    module = neuron_ir.from_torch(f, (q, k, v))
+    assert sum(op.name == "neuron.while" for op in module.walk()) == 2
+    largest = max(prod(r.shape) for op in module.walk() for r in op.results if hasattr(r.type, "shape"))
+    assert largest < 2 * 4 * 50 * 40  # no matrix of all scores
+    results = neuron_ir.compile(module)(q, k, v)
+    b, h, m, n = torch.meshgrid(*map(torch.arange, (2, 4, 50, 40)), indexing="ij")
+    keys, values = (t.double().repeat_interleave(2, 1) for t in (k, v))
+    for (got, sums), mask in zip(results, (_window, _by_head), strict=True):
+        scores = _shifted(q.double() @ keys.transpose(-2, -1) / 8**0.5, b, h, m, n).masked_fill(~mask(b, h, m, n), -torch.inf)
+        torch.testing.assert_close(got, (torch._safe_softmax(scores, -1) @ values).float())
+        torch.testing.assert_close(sums, scores.logsumexp(-1).float())
 
 
 def test_flex_attention_backward() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from neuron_ir.diagnostics import IRError
 from neuron_ir.frontends.torch import _compat
+from neuron_ir.frontends.torch.aten.flex import block_sparse_attention, is_block_sparse
 from neuron_ir.frontends.torch.aten.hops import higher_order, inline
 from neuron_ir.frontends.torch.decompositions import decomposition_table
 from neuron_ir.frontends.torch.export import trace
@@ -19,8 +20,17 @@ from neuron_ir.frontends.torch.lowering import Context, kept_operations, lowers
 
 @higher_order("flex_attention")
 def flex_attention(c: Context, *_args: Any, **_options: Any) -> Any:
-    """Attention with a score and a mask function. Masked rows give 0; like torch's CPU it goes by the mask, not by its blocks."""
-    return expand(c, _compat.get("flex_attention_forward"))
+    """Attention with a score and a mask function; rows without a score give 0. Of several blocks those are computed that the mask
+    names; a mask of one block, or of sizes that are not known, is computed as a whole, like torch's CPU does it.
+    """
+
+    def attention(*args: Any, **options: Any) -> Any:
+        query, key, _, _, block_mask, _, _, *buffers = args
+        if is_block_sparse(query, key, block_mask, [b for part in buffers for b in part]):
+            return block_sparse_attention(*args, **options)
+        return _compat.get("flex_attention_forward")(*args, **options)
+
+    return expand(c, attention)
 
 
 @higher_order("flex_attention_backward")

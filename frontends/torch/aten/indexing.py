@@ -44,7 +44,26 @@ def columns(c: Context, rows: Value) -> tuple[Value, ...]:
 @lowers("index.Tensor", "_unsafe_index.Tensor")
 def index(c: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     dims, given = _indexed(c, indices, reads=True)
-    return c.b.index(x, *given, dims=dims) if dims else x
+    if _is_one_place(c, given):
+        sizes = [1 if i == dims[0] else d for i, d in enumerate(x.shape)]
+        return c.b.dynamic_slice(x, *_starts(c, x, dims[0], given[0]), slice_sizes=sizes, policy="wrap")  # type: ignore[no-any-return]
+    return c.b.index(x, *given, dims=dims, policy=_policy(c)) if dims else x
+
+
+def _policy(c: Context) -> str:
+    """What an index out of range does: torch's unsafe forms are those that need not look."""
+    return "wrap" if "unsafe" in str(c.node.target) else "wrap_raise"
+
+
+def _is_one_place(c: Context, given: Sequence[Value]) -> bool:
+    """Whether an unsafe form names one slice, which is one piece of memory and needs no gather or scatter."""
+    return _policy(c) == "wrap" and len(given) == 1 and given[0].shape == (1,)
+
+
+def _starts(c: Context, x: Value, dim: int, place: Value) -> list[Value]:
+    """Where the slice at a place along ``dim`` begins."""
+    at = c.reshape(c.cast(place, I64), ())
+    return [at if i == dim else c.scalar(0, I64) for i in range(len(x.shape))]
 
 
 def _indexed(c: Context, indices: Sequence[Value | None], reads: bool = False) -> tuple[list[int], list[Value]]:
@@ -117,7 +136,10 @@ def index_put(c: Context, x: Value, indices: Sequence[Value | None], values: Val
             c, x, c.cast(given[0], BOOL), next(d for d, v in enumerate(indices) if v is not None), values, accumulate
         )
     dims, given = _indexed(c, indices)
-    return c.b.index_put(x, values, *given, dims=dims, accumulate=accumulate)
+    if _is_one_place(c, given) and not accumulate:
+        part = c.broadcast(values, [1 if i == dims[0] else d for i, d in enumerate(x.shape)])
+        return c.b.dynamic_update_slice(x, part, *_starts(c, x, dims[0], given[0]), policy="wrap")  # type: ignore[no-any-return]
+    return c.b.index_put(x, values, *given, dims=dims, accumulate=accumulate, policy=_policy(c))
 
 
 def _masked_put(c: Context, x: Value, mask: Value, before: int, values: Value, accumulate: bool) -> Value:
