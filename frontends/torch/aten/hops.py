@@ -12,8 +12,10 @@ from typing import Any
 from neuron_ir.builder import Builder
 from neuron_ir.core import Value
 from neuron_ir.diagnostics import IRError
+from neuron_ir.dtypes import I64
 from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.lowering import RULES, Context, RandomState, rules
+from neuron_ir.types import TensorType
 
 
 def higher_order(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -135,8 +137,45 @@ def while_loop(c: Context, cond_graph: Any, body_graph: Any, carried: Sequence[A
 
 
 @higher_order("while_loop_stack_output")
-def while_loop_stack_output(c: Context, *_args: Any) -> Any:
-    raise c.unsupported("results with one row per step of a loop: their size is known only after the run")
+def while_loop_stack_output(
+    c: Context, cond_graph: Any, body_graph: Any, carried: Sequence[Any], extra: Sequence[Any] = ()
+) -> tuple[Value, ...]:  # fmt: skip
+    """The carried values after each step, one row per step; those at the start where there is none.
+
+    The loop runs twice: first its steps are counted, which gives the size of the results, then the rows are filled.
+    """
+    if draws(cond_graph) or draws(body_graph):
+        raise c.unsupported("random numbers in a loop that runs twice, to count its steps and to keep its values")
+    count = len(carried)
+
+    def condition(b: Builder, *values: Value) -> Value:
+        (holds,) = region(c, cond_graph, b, [*values[:count], *extra], ())
+        return Context(b, c.symbols).reshape(holds, ())
+
+    def step(b: Builder, values: Sequence[Value]) -> list[Value]:
+        following = b.add(values[count], b.const(1, I64))
+        return [*region(c, body_graph, b, [*values[:count], *extra], ()), following]
+
+    zero = c.scalar(0, I64)
+    steps = c.b.while_(*carried, zero, cond=condition, body=lambda b, *values: step(b, values))[-1]
+    size = c.bind_size(c.b.maximum(steps, c.scalar(1, I64)), c.outs[0].shape[0])
+    rows = [c.broadcast(v, (size, *v.shape)) for v in carried]
+
+    def kept(b: Builder, *values: Value) -> list[Value]:
+        new, at = step(b, values[: count + 1]), values[count]
+        zeros = b.const(0, I64)
+        filled = [
+            b.dynamic_update_slice(
+                held, b.reshape(v, out=TensorType((1, *v.shape), v.dtype)), at, *[zeros] * len(v.shape), policy="clamp"
+            )
+            for held, v in zip(values[count + 1 :], new[:count], strict=True)
+        ]
+        return [*new, *filled]
+
+    def more(b: Builder, *values: Value) -> Value:
+        return b.compare(values[count], steps, direction="LT")  # type: ignore[no-any-return]
+
+    return tuple(c.b.while_(*carried, zero, *rows, cond=more, body=kept)[count + 1 :])
 
 
 @higher_order("scan")

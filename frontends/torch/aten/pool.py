@@ -7,6 +7,7 @@ from typing import Any
 
 from neuron_ir.core import Value
 from neuron_ir.dims import DimLike
+from neuron_ir.frontends.torch.aten.views import section
 from neuron_ir.frontends.torch.lowering import Context, lowers
 
 
@@ -69,6 +70,8 @@ def fractional_max_pool(c: Context, x: Value, kernel: Any, size: Any, samples: V
     if n == 2:
         samples = c.b.reverse(samples, dimensions=(len(samples.shape) - 1,))
     images = c.reshape(x, (1, *x.shape)) if len(x.shape) == n + 1 else x
+    if images.shape[0] == 1:  # torch takes more rows of samples than there are images, and reads the first ones
+        samples = section(c, samples, 0, 0, 1)
     y, indices = c.b.fractional_max_pool(images, samples, kernel=_ints(kernel, n), size=_ints(size, n), indices=True)
     return c.reshape(y, c.outs[0].shape), c.reshape(indices, c.outs[1].shape)
 
