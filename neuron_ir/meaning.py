@@ -19,7 +19,7 @@ from neuron_ir.dims import DimLike, symbol
 from neuron_ir.locations import UNKNOWN_LOC, FileLoc
 from neuron_ir.types import TensorType
 
-__all__ = ["Frame", "Meaning", "evaluate", "expansion", "run", "spread", "x64"]
+__all__ = ["Frame", "Meaning", "RegionFunction", "SizingFrame", "evaluate", "expansion", "run", "spread", "x64"]
 
 
 def x64() -> Any:

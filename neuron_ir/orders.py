@@ -29,6 +29,7 @@ __all__ = [
     "is_renaming",
     "links",
     "order_of",
+    "same",
 ]
 
 _KEPT = 16_384  # answers: layers ask the same over and over
@@ -134,7 +135,7 @@ def follow(link: Link, order: Order, forward: bool, onto: TensorType) -> Order:
 def is_renaming(op: Op) -> bool:
     """Whether a transpose only gives other names to the dims of what lies in memory."""
     x, y = op.operands[0], op.results[0]
-    return agree(links(op)[0], order_of(x), x.type, order_of(y), y.type)  # type: ignore[arg-type]
+    return agree(links(op)[0], order_of(x), x.type, order_of(y), y.type)
 
 
 def inner_relayout(op: Op) -> Sequence[Value]:
