@@ -118,3 +118,19 @@ def test_a_compiled_program_inside_of_a_compiled_function() -> None:
 class Doubled(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + x
+
+
+def test_the_step_of_an_optimizer_is_compiled_as_well() -> None:
+    eager = nn.Linear(3, 2)
+    module = copy.deepcopy(eager)
+    x = torch.randn(4, 3)
+    ours, theirs = (torch.optim.AdamW(m.parameters(), lr=0.1) for m in (module, eager))
+    update = torch.compile(ours.step, backend="neuron")
+    for _ in range(3):
+        for m, step in ((module, update), (eager, theirs.step)):
+            m.zero_grad()
+            m(x).square().sum().backward()
+            step()
+    torch.testing.assert_close(dict(module.named_parameters()), dict(eager.named_parameters()))
+    for mine, other in zip(ours.state.values(), theirs.state.values(), strict=True):
+        assert mine["step"] == other["step"] == 3

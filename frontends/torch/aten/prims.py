@@ -11,6 +11,7 @@ from typing import Any
 
 from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.expression import Expr
+from neuron_ir.frontends.torch.aten.pointwise import terms
 from neuron_ir.frontends.torch.aten.random import normal, uniform
 from neuron_ir.frontends.torch.lowering import Context, lowers, rules
 
@@ -64,6 +65,13 @@ def div(c: Context, x: Any, y: Any) -> Value:
     """The quotient; of integers without its fraction."""
     mode = {"rounding_mode": "trunc"} if c.out.dtype.is_integer else {}
     return _as_aten(c, "div.Tensor_mode" if mode else "div.Tensor", x, y, **mode)  # type: ignore[no-any-return]
+
+
+@lowers("prims.fma.default")
+def fma(c: Context, a: Any, b: Any, addend: Any) -> Value:
+    """``a * b + addend``, which Dynamo makes of an optimizer's in-place ``addcmul``; torch rounds the product, XLA may not."""
+    x, y, z = terms(c, a, b, addend, dtype=c.out.dtype)
+    return c.cast((x * y + z).value, c.out.dtype)
 
 
 @lowers("prims.cbrt.default")
