@@ -105,7 +105,7 @@ class Scaling:
     def __init__(self, policy: PrecisionPolicy, module: Module, func: Func, ctx: Context):
         self.policy, self.module, self.func, self.ctx = policy, module, func, ctx
         self.element, self.gradient_element = policy.on(module)
-        self.gradients = gradients(func)
+        self.gradients = gradients(func) if policy.is_8bit else set()
         self.updated = {a["updates"] for a in func.result_attrs if "updates" in a}
         self.made: dict[Any, Scaled] = {}
         self.replaced: set[Value] = set()

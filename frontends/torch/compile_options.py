@@ -13,6 +13,7 @@ from neuron_ir.backends.base import backend
 from neuron_ir.diagnostics import IRError, fail, nearest
 from neuron_ir.files import write_text
 from neuron_ir.frontends.torch import _compat
+from neuron_ir.pipeline import parse_pipeline
 
 __all__ = ["MODES", "CompileOptions", "graph_name", "is_unsupported"]
 
@@ -65,15 +66,20 @@ class CompileOptions:
     @property
     def passes(self) -> str:
         """The whole pipeline's text."""
+        return ",".join(p for p in (self._lowering, self.pipeline) if p)
+
+    @property
+    def _lowering(self) -> str:
+        """The pass ``precision`` as text, or nothing."""
         text = self.precision if "=" in self.precision else f"dtype={self.precision}"
-        return ",".join(p for p in (f"precision{{{text}}}" if self.precision else "", self.pipeline) if p)
+        return f"precision{{{text}}}" if self.precision else ""
 
     @property
     def rtol(self) -> float:
-        """The relative tolerance of ``verify``: the one given, or that of the lowest precision asked for."""
+        """The relative tolerance of ``verify``: the one given, or one for a chain of products in the precision asked for."""
         if not isinstance(self.verify, bool):
             return self.verify
-        return 5e-2 if self.precision else 1e-4
+        return max((2.5 * p.rtol for p in parse_pipeline(self._lowering)), default=1e-4)
 
     def folder(self, kind: str, name: str) -> Path | None:
         """The folder of one graph, where one was asked for, here or by torch's own switch ``TORCH_COMPILE_DEBUG=1``."""
