@@ -196,7 +196,6 @@ class Importer(Translator):
         return symbol(name)
 
     def learn(self, direction: str, a: DimLike, b: DimLike) -> bool:
-        """Take a checked comparison of sizes for granted: it settles a symbol or becomes a constraint; false where it cannot."""
         if self.b.block is not self.body or a is UNKNOWN or b is UNKNOWN:
             return False
         if self.lowered is not None:
@@ -248,7 +247,6 @@ class Importer(Translator):
     # --- ops ----------------------------------------------------------------------------------------------------------
 
     def inline(self, block: Any, operands: Sequence[Any]) -> list[Any]:
-        """The values that an MLIR block returns; its ops go where the builder stands."""
         if operands:
             self.env.update(zip(block.arguments, operands, strict=True))
         env = self.env
@@ -337,10 +335,9 @@ class Importer(Translator):
                         self.refuse(inner, fail("unsupported", f"{inner.name} is not supported"), self.locations(inner.location))
                     self.look_inside(inner)
 
-    # --- what rules use -----------------------------------------------------------------------------------------------
+    # --- what rules use; :class:`Translator` says what each gives --------------------------------------------------------
 
     def out(self, op: Any, shape: Sequence[DimLike] | None = None, index: int = 0) -> Any:
-        """The type of result ``index``; ``shape`` counts where MLIR does not know the sizes."""
         mlir = op.results[index].type
         type = self.types(mlir)
         if type is TOKEN or type.is_static:
@@ -350,25 +347,20 @@ class Importer(Translator):
         return type.with_shape(shape)
 
     def is_static(self, op: Any, index: int = 0) -> bool:
-        """Whether MLIR knows all sizes of a result."""
         type = self.types(op.results[index].type)
         return type is TOKEN or type.is_static
 
     def element(self, type: Any) -> DType:
-        """An MLIR element type as ours."""
         return self.types.element(type)
 
     def element_named(self, text: str) -> DType:
-        """The element type that MLIR spells so."""
         return self.types.named(text)
 
     def quantisation(self, type: Any) -> Quantisation | None:
-        """The parameters of a quantised MLIR tensor type; nothing for any other type."""
         return self.types.quantisation(type)
 
     @contextmanager
     def reading(self, mode: str) -> Iterator[None]:
-        """While it lasts, quantised types are read as their ``storage`` or ``expressed`` type, or as f64 (``wide``)."""
         before, self.types.mode = self.types.mode, mode
         try:
             yield
@@ -376,11 +368,9 @@ class Importer(Translator):
             self.types.mode = before
 
     def least(self, d: DimLike) -> float:
-        """The smallest value that a size can have."""
         return self.bounds(d)[0]
 
     def value_of(self, item: Any) -> Value:
-        """An operand as a value; sizes are written out."""
         if isinstance(item, Members):
             raise fail("unsupported", "a tuple where a value is needed; take it apart with get_tuple_element")
         if not isinstance(item, Sizes):
@@ -390,16 +380,13 @@ class Importer(Translator):
         return value
 
     def sizes_behind(self, value: Value) -> tuple[DimLike, ...] | None:
-        """The sizes that a value was written out from, or the numbers of a constant."""
         found = self.written.get(value) or known(value)
         return tuple(int(v) if isinstance(v, bool) else v for v in found.values) if found else None
 
     def region(self, op: Any, index: int, args: Sequence[Any]) -> Block:
-        """Region ``index`` of an op as a block whose arguments have the types ``args``."""
         return self.block_of(op.regions[index].blocks[0], args)
 
     def function_region(self, name: str, args: Sequence[Any]) -> Block:
-        """A function of the module as a block whose arguments have the types ``args``."""
         return self.block_of(self.functions[name].regions[0].blocks[0], args)
 
     def block_of(self, source: Any, args: Sequence[Any]) -> Block:
@@ -416,7 +403,6 @@ class Importer(Translator):
         return block
 
     def call(self, op: Any, name: str, operands: Sequence[Any]) -> list[Any]:
-        """The results of a function of the module, put in place of the call."""
         if name in self.calls:
             raise fail("unsupported", f"{op.name}: @{name} calls itself")
         if name not in self.functions:

@@ -100,7 +100,10 @@ class Attributes:
 
 
 class Translator(Attributes):
-    """What rules see of the importer; :class:`neuron_ir.frontends.jax.importer.Importer` is the one implementation."""
+    """What rules see of the importer.
+
+    :class:`neuron_ir.frontends.jax.importer.Importer` implements it; it stands here because that module imports all the rules.
+    """
 
     b: Any
     num_partitions: int  # among which the program says that it is divided
