@@ -38,12 +38,13 @@ _lock = threading.Lock()
 class Executable:
     """A compiled function of the program's arrays: weights, state, resources, inputs, each in the order of the signature."""
 
-    def __init__(self, compiled: Any, n_results: int, checks: Checks):
+    def __init__(self, compiled: Any, n_results: int, checks: Checks, calls_host: bool):
         self.compiled = compiled
         self.n_results = n_results
         self.checks = checks
-        # Entering the context doubles the time of a small call; only 64-bit arrays need it, those of a call of the host too.
-        self.is_wide = checks.calls_back or any(a.dtype.itemsize >= 8 for a in tree_leaves((compiled.args_info, compiled.out_info)))
+        # Entering the context doubles the time of a small call; only 64-bit arrays need it, those of a call of the host too. What
+        # an ordered call of the host gives has no type to ask for.
+        self.is_wide = calls_host or any(a.dtype.itemsize >= 8 for a in tree_leaves((compiled.args_info, compiled.out_info)))
 
     def __call__(
         self, weights: Sequence[Any], state: Sequence[Any], resources: Sequence[Any], inputs: Sequence[Any]
@@ -82,7 +83,8 @@ def executable_for(module: Module, options: dict[str, Any]) -> Executable:
             return found
     found_on_disk = kept.load(module, parts)
     compiled, checks = found_on_disk or _build(module, options)
-    made = Executable(compiled, len(module.main.result_types), checks)
+    calls_host = checks.calls_back or any("effect" in op.spec.traits for op in module.walk())
+    made = Executable(compiled, len(module.main.result_types), checks, calls_host)
     if found_on_disk is None:
         kept.store(module, parts, compiled, checks)
     with _lock:
