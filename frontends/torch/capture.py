@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.export import export, functionalize
 from neuron_ir.frontends.torch.lowering import kept_operations
-from neuron_ir.frontends.torch.signature import TOKEN
+from neuron_ir.frontends.torch.signature import INPUT, TOKEN, ProgramInput, key_of
 
 if TYPE_CHECKING:
     import torch
@@ -30,11 +30,18 @@ def node_values(program: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     given = export(program, tuple(args), kwargs) if isinstance(program, torch.nn.Module) else program
     functional = functionalize(given, kept_operations())
     signature = functional.signature
-    leaves = iter(_compat.get("tree_leaves")((tuple(args), dict(kwargs))))
-    inputs = [
-        torch.zeros(0) if e.kind == TOKEN else signature.weights[e.target] if e.target in signature.weights else next(leaves)
-        for e in signature.inputs
-    ]
+    paths, _ = _compat.get("tree_flatten_with_path")(dict(kwargs))
+    by_name = {".".join(str(key_of(step)) for step in path): leaf for path, leaf in paths}
+    by_place = iter(_compat.get("tree_leaves")(tuple(args)))
+
+    def given_for(entry: ProgramInput) -> Any:
+        if entry.kind == TOKEN:
+            return torch.zeros(0)
+        if entry.kind != INPUT:
+            return signature.weights[entry.target]
+        return by_name[entry.target] if entry.target in by_name else next(by_place)
+
+    inputs = [given_for(entry) for entry in signature.inputs]
     return graph_values(torch.fx.GraphModule(functional.owner, functional.graph), inputs)
 
 

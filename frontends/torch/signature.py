@@ -214,11 +214,11 @@ def _input_paths(program: ExportedProgram) -> list[tuple[str, str]]:
 
 def _named(path: Any, name: str) -> tuple[str, str]:
     """The dotted path and the source of the leaf at a pytree path."""
-    dotted = _path([str(_key(k)) for k in path], name)
+    dotted = _path([str(key_of(k)) for k in path], name)
     return dotted, f"L[{dotted.partition('.')[0]!r}]{''.join(map(str, path[2:]))}"
 
 
-def _key(step: Any) -> Any:
+def key_of(step: Any) -> Any:
     """The index, key or field of one step of a pytree path."""
     return next((getattr(step, a) for a in ("idx", "key", "name") if hasattr(step, a)), step)
 

@@ -20,6 +20,11 @@ class Net(nn.Module):
         return torch.softmax(self.last(h), -1)
 
 
+class Difference(nn.Module):
+    def forward(self, x, y):
+        return (x - y).exp()
+
+
 @pytest.fixture(scope="module")
 def net():
     torch.manual_seed(0)
@@ -31,6 +36,12 @@ def test_equal_programs_have_no_finding(net) -> None:
     ir = neuron_ir.from_torch(model, (x,))
     assert neuron_ir.bisect(ir, model, (x,), rtol=1e-5) is None
     assert neuron_ir.bisect(ir, None, {"x": x.numpy()}, rtol=1e-5) is None
+
+
+def test_inputs_by_name_may_come_in_any_order() -> None:
+    x, y = torch.randn(3), torch.randn(3)
+    program = torch.export.export(Difference(), (), {"x": x, "y": y})
+    assert neuron_ir.bisect(neuron_ir.from_torch(program), program, {"y": y, "x": x}, rtol=1e-6) is None
 
 
 def test_a_constant_changed_on_the_way_is_found_against_torch(net) -> None:
