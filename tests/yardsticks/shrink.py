@@ -111,7 +111,9 @@ class Shrink:
             elif isinstance(value, PretrainedConfig):
                 changes[name] = self(value)
             elif name == "rope_parameters" and isinstance(value, dict) and "mrope_section" in _source(type(config)):
-                changes[name] = self.in_dict(name, {"mrope_section": [0, 0, 0], **value})
+                section = {"mrope_section": [0, 0, 0]}
+                of_layers = {k: section | v for k, v in value.items() if isinstance(v, dict)}
+                changes[name] = self.in_dict(name, value | of_layers if of_layers else section | value)
             elif isinstance(value, dict) and all(isinstance(k, str) for k in value) and name != "label2id":
                 new = self.in_dict(name, value)
                 if new != value:
