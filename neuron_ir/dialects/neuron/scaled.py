@@ -140,7 +140,9 @@ class QuantizeMx(Op):
         size = j.np.where(j.np.isfinite(wide), j.np.abs(wide), 0)
         missing = out[1].shape[axis] * BLOCK - x.shape[axis]
         padded = j.np.pad(size, [(0, missing if i == axis else 0) for i in range(x.ndim)])
-        most = j.np.max(padded.reshape((*x.shape[:axis], -1, BLOCK, *x.shape[axis + 1 :])), axis=axis + 1, initial=0)
+        most = j.np.max(
+            padded.reshape((*x.shape[:axis], out[1].shape[axis], BLOCK, *x.shape[axis + 1 :])), axis=axis + 1, initial=0
+        )
         power = j.np.where(most > 0, _exponent(j, most) - _LARGEST_EXPONENT[element.name] + headroom, -127)
         code = j.np.clip(power + 127, 0, 254).astype("uint8")
         scale = _spread(j, _value(j, code), x.shape, axis)

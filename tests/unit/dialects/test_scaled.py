@@ -84,6 +84,12 @@ def test_blocks_against_numpy() -> None:
         np.testing.assert_array_equal(exact, want.astype(np.float64) * np.repeat(2.0**power, 32, axis=0))
 
 
+@pytest.mark.parametrize("shape", [(0, 40), (2, 0)])
+def test_blocks_of_nothing(shape: tuple[int, int]) -> None:
+    elements, scales = compute("neuron.quantize_mx", np.zeros(shape, np.float32))
+    assert scales.shape == (shape[0], -(-shape[1] // 32)) and compute("neuron.dequantize_mx", elements, scales).shape == shape
+
+
 @pytest.mark.parametrize(("name", "low", "high"), [("f8e4m3", 0.28125, 0.3125), ("f8e5m2", 0.25, 0.3125), ("bf16", None, None)])
 def test_random_rounding_gives_neighbours_whose_mean_is_the_value(name: str, low: float, high: float) -> None:
     n = 40_000
