@@ -56,9 +56,9 @@ def test_integers_are_inputs_and_outputs() -> None:
 
     example = (torch.arange(9.0), 3)
     program = neuron_ir.compile(neuron_ir.from_torch(Model(), example, dynamic_shapes=(AXIS, Dim.DYNAMIC)))
-    y, after, size = program(torch.arange(5.0), 4)
+    y, after, named = program(torch.arange(5.0), 4)
     torch.testing.assert_close(y, torch.arange(4.0) + 4)
-    assert (after, size, type(after), type(size)) == (5, 5, int, int)
+    assert (after, named, type(after), type(named["size"])) == (5, {"size": 5}, int, int)
     y, after, _ = program(torch.arange(9.0), n=numpy.int64(2))
     assert y.tolist() == [2, 3] and after == 3
     refused(program, torch.arange(5.0), 7, message="the program was made for")
