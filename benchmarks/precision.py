@@ -25,7 +25,7 @@ POLICIES = {  # policy: least cosine, least share of nearest neighbours kept
     "dtype=fp8 granularity=tensor": None,
     "dtype=fp8 scaling=static": None,
     "dtype=fp8 scaling=delayed": None,
-    "dtype=f8e4m3fn": None,
+    "dtype=fp8 target=trn3": None,
     "dtype=mxfp8 target=trn3": None,
 }
 
