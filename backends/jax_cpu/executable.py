@@ -73,7 +73,11 @@ class Executable:
 
 
 def executable_for(module: Module, options: dict[str, Any]) -> Executable:
-    """The executable of a module whose shapes are static; equal programs share one, and processes share them on disk."""
+    """The executable of a module whose shapes are static. Equal programs share one, and processes share them on disk, where this
+    project alone defines what they mean.
+    """
+    if not kept.is_own(module):
+        return _executable(module, *_build(module, options))
     parts = key_parts(module, options)
     key = key_of(parts)
     with _lock:
@@ -82,16 +86,19 @@ def executable_for(module: Module, options: dict[str, Any]) -> Executable:
             _cache.move_to_end(key)
             return found
     found_on_disk = kept.load(module, parts)
-    compiled, checks = found_on_disk or _build(module, options)
-    calls_host = checks.calls_back or any("effect" in op.spec.traits for op in module.walk())
-    made = Executable(compiled, len(module.main.result_types), checks, calls_host)
+    made = _executable(module, *(found_on_disk or _build(module, options)))
     if found_on_disk is None:
-        kept.store(module, parts, compiled, checks)
+        kept.store(module, parts, made.compiled, made.checks)
     with _lock:
         _cache[key] = made
         while len(_cache) > CACHE_SIZE:
             _cache.popitem(last=False)
     return made
+
+
+def _executable(module: Module, compiled: Any, checks: Checks) -> Executable:
+    calls_host = checks.calls_back or any("effect" in op.spec.traits for op in module.walk())
+    return Executable(compiled, len(module.main.result_types), checks, calls_host)
 
 
 def key_parts(module: Module, options: dict[str, Any]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Executables on disk: under which key one is kept, what of it, and how it comes back in another process.
 
-XLA's machine code is kept as JAX writes it, so that neither tracing nor compiling is left to do. A program is not kept that calls
-back into Python, or holds an op that is defined outside of this project: nothing tells when such a definition changes.
+XLA's machine code is kept as JAX writes it, so that neither tracing nor compiling is left to do. A program that calls back into
+Python is not kept.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 from neuron_ir.backends.jax_cpu._compat import deserialize, serialize
 from neuron_ir.backends.jax_cpu.checks import Checks
 from neuron_ir.cache import opened, processor, source_hash
-from neuron_ir.core import Module
+from neuron_ir.core import Module, Op
+from neuron_ir.dialects.neuron.custom import TARGETS
 
-__all__ = ["load", "store", "versions"]
+__all__ = ["is_own", "load", "store", "versions"]
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ def versions() -> str:
 def load(module: Module, parts: Mapping[str, str]) -> tuple[Any, Checks] | None:
     """The compiled function and the conditions of a program that any process compiled before; ``None`` where there is none."""
     store = opened()
-    if store is None or not _is_keepable(module):
+    if store is None or not source_hash():
         return None
     for places in (False, True):  # most programs state no condition, and do not depend on where the user's lines are
         key = _key(parts, places)
@@ -61,7 +62,7 @@ def load(module: Module, parts: Mapping[str, str]) -> tuple[Any, Checks] | None:
 def store(module: Module, parts: Mapping[str, str], compiled: Any, checks: Checks) -> None:
     """Keep a program for other processes, where it can be."""
     target = opened()
-    if target is None or checks.calls_back or not _is_keepable(module):
+    if target is None or checks.calls_back or not source_hash():
         return
     program = serialize(compiled)
     if program is not None:
@@ -74,6 +75,15 @@ def _key(parts: Mapping[str, str], places: bool) -> dict[str, str]:
     return kept | {"processor": processor()}
 
 
-def _is_keepable(module: Module) -> bool:
-    """Whether the key tells all that the program depends on."""
-    return bool(source_hash()) and all(op.spec.cls.__module__.startswith("neuron_ir.") for op in module.walk())
+def is_own(module: Module) -> bool:
+    """Whether this project defines what all ops and custom calls of a module mean. Of other definitions nothing tells when they
+    change, so that equal text does not make equal programs.
+    """
+    return all(f.__module__.startswith("neuron_ir.dialects.") for op in module.walk() for f in _definitions(op))
+
+
+def _definitions(op: Op) -> list[Any]:
+    found = [op.spec.jax, op.spec.expand]
+    if op.name == "neuron.custom_call":
+        found.append(TARGETS.get(op.get("call_target_name")))
+    return [f for f in found if f is not None]

@@ -16,6 +16,7 @@ import neuron_ir
 from neuron_ir.backends.jax_cpu import executable
 from neuron_ir.cache import Cache, opened
 from neuron_ir.core import Module
+from neuron_ir.dialects.neuron.custom import TARGETS, custom_target
 
 TEXT = """
 module @conditions {
@@ -107,8 +108,20 @@ def test_what_must_miss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert not found(module, x)
     assert found(module, x)
     with monkeypatch.context() as m:  # an op from elsewhere may mean something else tomorrow
-        m.setattr(type(next(iter(module.main.body.ops))), "__module__", "elsewhere")
+        m.setattr(next(iter(module.main.body.ops)).spec.jax, "__module__", "elsewhere")
         assert not found(module, x)
+
+
+def test_a_target_that_gets_another_meaning_is_not_found_under_the_old_one(folder: Path) -> None:
+    call = 'neuron.custom_call(%x) {call_target_name = "kept.scale"}'
+    module, x = neuron_ir.parse(PLAIN.replace("neuron.add(%x, %x)", call)), np.float32([1, 2, 3])
+    try:
+        for factor in (2, 3):
+            custom_target("kept.scale")(lambda j, operands, config, out, factor=factor: [operands[0] * factor])
+            np.testing.assert_array_equal(neuron_ir.compile(module)(x), factor * x)
+    finally:
+        del TARGETS["kept.scale"]
+    assert list(folder.iterdir()) == []
 
 
 def test_state_is_used_up_and_kept_as_in_a_program_that_was_built(folder: Path) -> None:
