@@ -8,10 +8,13 @@
 Everything listed in ``__all__`` is public; each name is loaded on first use, so that importing the package is instant.
 """
 
+import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_imported_at = time.time()  # files of the package that change later may be loaded as they were before, see cache.py
 
 _HOMES = {
     "neuron_ir.core": ("Block", "Func", "Module", "Op", "Value"),

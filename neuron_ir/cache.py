@@ -3,7 +3,7 @@
 An entry is one file, named by the hash of its key. A file appears under its name only when it is whole, and carries a checksum; one
 that is damaged is as good as absent. What goes wrong with the folder (unwritable, full) is a warning, and the work goes on.
 
-The folder holds code that is run: it is made readable for its owner only, and one that others can write to is not used.
+The folder holds code that is run: it is made readable for its owner only, and one that everybody can write to is not used.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
+from neuron_ir import _imported_at
 from neuron_ir.diagnostics import IRError, fail, warn
 from neuron_ir.files import write_whole
 
@@ -47,7 +48,6 @@ _MAKERS = {"frontends", "passes", "tools", "__pycache__"}
 _STALE = 3600.0  # seconds after which a temporary file was left behind by a process that died
 
 log = logging.getLogger(__name__)
-_started = time.time()
 _warned: set[str] = set()
 _observers: list[Callable[[str, bytes], None]] = []
 
@@ -297,7 +297,7 @@ def source_hash() -> str:
     """The hash of this package's files that give a program its meaning: another revision may compile it otherwise.
 
     What makes the program (frontends and passes) is left out: what they made is in the key as text. Empty where a file changed
-    after this process began to load them: it may run the file as it was before.
+    after this process imported the package: it may run the file as it was before.
     """
     digest = hashlib.sha256()
     top = Path(__file__).parent
@@ -306,7 +306,7 @@ def source_hash() -> str:
         for name in sorted(files):
             if name.endswith((".py", ".lark", ".json")):
                 path = Path(folder, name)
-                if path.stat().st_mtime > _started:
+                if path.stat().st_mtime > _imported_at:
                     log.warning("%s changed while this process ran; compiled programs are neither kept nor reused", path)
                     return ""
                 data = path.read_bytes()

@@ -118,7 +118,7 @@ def test_the_environment_chooses_folder_mode_and_limit(tmp_path: Path, monkeypat
 
 def test_a_file_of_the_package_that_changed_meanwhile_makes_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caches.source_hash.__wrapped__() == caches.source_hash.__wrapped__() != ""
-    monkeypatch.setattr(caches, "_started", Path(caches.__file__).stat().st_mtime - 1)
+    monkeypatch.setattr(caches, "_imported_at", Path(caches.__file__).stat().st_mtime - 1)
     assert caches.source_hash.__wrapped__() == ""
 
 
