@@ -23,6 +23,7 @@ def same(got, want):
     np.testing.assert_array_equal(np.signbit(np.asarray(got).astype(np.float32)), np.signbit(np.asarray(want).astype(np.float32)))
 
 
+@pytest.mark.accuracy  # how a quotient is formed and a cast rounds is XLA's own
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_scaled_cast_is_the_quotient_rounded_once(name: str) -> None:
     most = np.float32(float(ml_dtypes.finfo(FORMATS[name]).max))
@@ -72,6 +73,7 @@ def test_blocks_by_hand() -> None:
     assert back.astype(float)[0, 35] == 0.75
 
 
+@pytest.mark.accuracy  # how a quotient is formed and a cast rounds is XLA's own
 def test_blocks_against_numpy() -> None:
     x = (np.random.default_rng(1).standard_normal((64, 3)) * 10.0 ** np.arange(-3, 0)).astype(np.float32)
     for name, largest in (("f8e4m3fn", 8), ("f8e5m2", 15)):
