@@ -17,13 +17,14 @@ from neuron_ir.passmanager import option, run_passes
 from neuron_ir.printer import value_names
 from neuron_ir.target import TARGETS, target
 
-__all__ = ["AUTOCAST_F32", "Decision", "PrecisionPolicy", "gradients", "reason_kept"]
+__all__ = ["AUTOCAST_F32", "WIDE", "Decision", "PrecisionPolicy", "gradients", "reason_kept"]
 
 # Formats by the name that a user writes: fp8 and mxfp8 mean the target's.
 FORMATS = ("bf16", "f16", "fp16", "tf32", "fp8", "f8e4m3", "f8e4m3fn", "mxfp8")
 NARROW = {"bf16": BF16, "f16": dtype("f16"), "fp16": dtype("f16"), "tf32": dtype("tf32")}
 GRADIENT = {"e5m2": dtype("f8e5m2"), "e4m3": None}
-_WIDE = ("f32", "f64")
+WIDE = ("f32", "f64")  # what is brought to a narrower type
+_SCALES = ("granularity", "scaling", "history", "margin")
 
 # Ops that run in f32 under torch's autocast for accelerators (ATen/autocast_mode.h, AT_FORALL_FP32), by our names.
 AUTOCAST_F32 = frozenset(
@@ -92,21 +93,11 @@ class PrecisionPolicy:
             if both:
                 yield f"{both[0]} is in keep-{kind} and in bf16-{kind}: it cannot have its own precision and bf16"
         if not self.is_8bit:
-            for name in (
-                "granularity",
-                "scaling",
-                "history",
-                "margin",
-                "weights",
-                "gradients",
-                "bf16_ops",
-                "bf16_modules",
-                "bf16_names",
-            ):
+            for name in (*_SCALES, "weights", "gradients", "bf16_ops", "bf16_modules", "bf16_names"):
                 if getattr(self, name) != _default(name):
                     yield f"{_option(name)} is for fp8, but dtype = {self.dtype}"
         if self.dtype == "mxfp8":
-            for name in ("granularity", "scaling", "history", "margin", "rounding"):
+            for name in (*_SCALES, "rounding"):
                 if getattr(self, name) != _default(name):
                     given = f"{_option(name)} = {getattr(self, name)}"
                     yield f"{given} contradicts mxfp8, whose blocks of 32 are scaled by their own values"
@@ -170,13 +161,13 @@ class PrecisionPolicy:
         if kept:
             return Decision("keep", None, f"kept by {kept[0]}")
         floats = [v.dtype for v in op.operands if v.dtype.is_float]
-        if not any(d.bits > element.bits and (self.is_8bit or d.name in _WIDE) for d in floats):
+        if not any(d.bits > element.bits and (self.is_8bit or d.name in WIDE) for d in floats):
             return Decision("keep", None, "no input is wider than 8 bits" if self.is_8bit else "no input is f32 or f64")
         if not self.is_8bit:
             return Decision("narrow", element, "a product, summed in f32")
         reason = f"asked for by {halved[0]}" if halved else _why_not_8bit(op)
         if reason:
-            if all(d.name not in _WIDE for d in floats):
+            if all(d.name not in WIDE for d in floats):
                 return Decision("keep", None, f"{reason}; no input is f32 or f64")
             return Decision("narrow", BF16, reason)
         return Decision("blocks" if self.dtype == "mxfp8" else "scaled", element, "a product, summed in f32")

@@ -9,13 +9,12 @@ from neuron_ir.builder import Builder, create
 from neuron_ir.core import Block, Func, Module, Op, Value
 from neuron_ir.dtypes import DType
 from neuron_ir.passmanager import Context, Pass
-from neuron_ir.precision_policy import AUTOCAST_F32, Decision, PrecisionPolicy
+from neuron_ir.precision_policy import AUTOCAST_F32, WIDE, Decision, PrecisionPolicy
 from neuron_ir.precision_scaling import Scaling
 from neuron_ir.types import TensorType
 
 __all__ = ["Precision"]
 
-_WIDE = ("f32", "f64")
 _TOLERANCE_8BIT = 2e-1
 
 
@@ -82,7 +81,7 @@ def _narrow(op: Op, narrow: DType, scaling: Scaling, stay: bool) -> None:
 
     def lowered(name: str, value: Value | None) -> Value | None:
         # A mask or bias is summed, not multiplied, and keeps its precision where the op takes it beside narrow inputs.
-        if value is None or value.dtype.name not in _WIDE or name == "mask" or (name == "bias" and has_dtype):
+        if value is None or value.dtype.name not in WIDE or name == "mask" or (name == "bias" and has_dtype):
             return value
         if scaling.rounds_at_random(b, value):
             return scaling.rounded(b, value, narrow)

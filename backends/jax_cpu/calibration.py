@@ -57,8 +57,7 @@ def _named(module: Module) -> dict[Value, str]:
 
 def _factors(op: Op) -> list[Value]:
     """The floats that a product multiplies: not its bias or mask."""
-    groups = op.spec.split(op.operands, op.attrs.get("absent", ()))
-    named = zip(op.spec.operands, groups, strict=True)
+    named = zip(op.spec.operands, op.operand_groups, strict=True)
     found = [v for declared, v in named if v is not None and declared.name not in ("bias", "mask")]
     return [v for v in found if isinstance(v.type, TensorType) and v.dtype.is_float]
 
