@@ -5,7 +5,8 @@ A region that draws random numbers takes the state of the program's random numbe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -258,10 +259,17 @@ def applied(c: Context, op: Any, nodes: Any, args: Any, options: Any) -> Any:
     mode = next((v.fake_mode for v in _compat.get("tree_leaves")(given) if hasattr(v, "fake_mode")), None)
     with mode or _compat.get("FakeTensorMode")():
         val = op(*given, **named)
-    c.node = SimpleNamespace(
-        target=op, args=nodes, kwargs=node.kwargs, meta={**node.meta, "val": val}, name=node.name, users=node.users
-    )
-    try:
+    with shown(c, op, args=nodes, meta={**node.meta, "val": val}):
         return rule(c, *args, **options)
+
+
+@contextmanager
+def shown(c: Context, op: Any, **fields: Any) -> Iterator[None]:
+    """While it lasts, rules see a node of the operation ``op``: the one at hand but for ``fields``."""
+    node = c.node
+    own = {name: getattr(node, name) for name in ("args", "kwargs", "meta", "name", "users", "all_input_nodes")}
+    c.node = SimpleNamespace(target=op, **own | fields)
+    try:
+        yield
     finally:
         c.node = node

@@ -6,11 +6,11 @@ They do not promote: operands come in the element type of the operation, which t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.expression import Expr
+from neuron_ir.frontends.torch.aten.hops import shown
 from neuron_ir.frontends.torch.aten.pointwise import terms
 from neuron_ir.frontends.torch.aten.random import normal, uniform
 from neuron_ir.frontends.torch.lowering import Context, lowers, rules
@@ -39,14 +39,9 @@ def _as_aten(c: Context, overload: str, *args: Any, **options: Any) -> Any:
     """The results by the rule of an ATen operation, which is shown a node of that operation."""
     import torch
 
-    node = c.node
     name, _, kind = overload.partition(".")
-    fields = {field: getattr(node, field) for field in ("args", "kwargs", "meta", "name", "users", "all_input_nodes")}
-    c.node = SimpleNamespace(target=getattr(getattr(torch.ops.aten, name), kind), **fields)
-    try:
+    with shown(c, getattr(getattr(torch.ops.aten, name), kind)):
         return rules()[f"aten.{overload}"](c, *args, **options)
-    finally:
-        c.node = node
 
 
 def _counterpart(overload: str) -> Callable[..., Any]:
