@@ -11,7 +11,7 @@ from neuron_ir.diagnostics import fail, nearest
 if TYPE_CHECKING:
     from neuron_ir.backends.jax_cpu.bisection import bisect as bisect
     from neuron_ir.backends.jax_cpu.calibration import calibrate as calibrate
-    from neuron_ir.backends.jax_cpu.damage import precision_report as precision_report
+    from neuron_ir.backends.jax_cpu.error_report import precision_report as precision_report
     from neuron_ir.backends.jax_cpu.host import Host
     from neuron_ir.backends.jax_cpu.program import CompiledProgram
     from neuron_ir.backends.jax_cpu.tuning import tune_precision as tune_precision
@@ -52,7 +52,7 @@ def open_host(num_devices: int) -> Host:
     return Host(num_devices)
 
 
-_HOMES = {"bisect": "bisection", "calibrate": "calibration", "precision_report": "damage", "tune_precision": "tuning"}
+_HOMES = {"bisect": "bisection", "calibrate": "calibration", "precision_report": "error_report", "tune_precision": "tuning"}
 
 
 def __getattr__(name: str) -> Any:

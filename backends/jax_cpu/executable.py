@@ -12,11 +12,11 @@ from jax.errors import JaxRuntimeError
 from jax.tree_util import tree_leaves
 
 from neuron_ir.attrs import Resource
-from neuron_ir.backends.jax_cpu import kept
+from neuron_ir.backends.jax_cpu import disk_cache
 from neuron_ir.backends.jax_cpu._compat import settings
 from neuron_ir.backends.jax_cpu.checks import CheckedMeaning, Checks
+from neuron_ir.backends.jax_cpu.disk_cache import versions
 from neuron_ir.backends.jax_cpu.guards import COMPILER_OPTIONS, protect
-from neuron_ir.backends.jax_cpu.kept import versions
 from neuron_ir.backends.jax_cpu.physical import has_orders, held_shape, in_order, logical
 from neuron_ir.backends.jax_cpu.signature import Signature
 from neuron_ir.backends.jax_cpu.subnormals import ExactFrame
@@ -76,7 +76,7 @@ def executable_for(module: Module, options: dict[str, Any]) -> Executable:
     """The executable of a module whose shapes are static. Equal programs share one, and processes share them on disk, where this
     project alone defines what they mean.
     """
-    if not kept.is_own(module):
+    if not disk_cache.is_own(module):
         return _executable(module, *_build(module, options))
     parts = key_parts(module, options)
     key = key_of(parts)
@@ -85,10 +85,10 @@ def executable_for(module: Module, options: dict[str, Any]) -> Executable:
         if found is not None:
             _cache.move_to_end(key)
             return found
-    found_on_disk = kept.load(module, parts)
+    found_on_disk = disk_cache.load(module, parts)
     made = _executable(module, *(found_on_disk or _build(module, options)))
     if found_on_disk is None:
-        kept.store(module, parts, made.compiled, made.checks)
+        disk_cache.store(module, parts, made.compiled, made.checks)
     with _lock:
         _cache[key] = made
         while len(_cache) > CACHE_SIZE:

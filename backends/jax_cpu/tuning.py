@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from neuron_ir.backends.jax_cpu.damage import Inputs, Trial
+from neuron_ir.backends.jax_cpu.error_report import Inputs, Trial
 from neuron_ir.core import Module
 from neuron_ir.cost import cost_of
 from neuron_ir.diagnostics import fail

@@ -97,11 +97,11 @@ def test_what_must_miss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not found(module, x, guards=False)
     with jax.default_matmul_precision("bfloat16"):
         assert not found(module, x)
-    from neuron_ir.backends.jax_cpu import kept
+    from neuron_ir.backends.jax_cpu import disk_cache
 
     for name, other in (("processor", "another processor"), ("versions", "jax 0")):
         with monkeypatch.context() as m:
-            m.setattr(executable if name == "versions" else kept, name, lambda other=other: other)
+            m.setattr(executable if name == "versions" else disk_cache, name, lambda other=other: other)
             assert not found(module, x)
     with monkeypatch.context() as m:
         m.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
