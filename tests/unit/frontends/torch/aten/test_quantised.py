@@ -20,6 +20,7 @@ def check(f, *args, **tolerance):
         torch.testing.assert_close(g, w, equal_nan=True, **tolerance)
 
 
+@pytest.mark.accuracy  # roundings and quotients are XLA's own
 def test_quantised_values_as_exported_programs_write_them() -> None:
     q = torch.ops.quantized_decomposed
 
