@@ -62,3 +62,10 @@ def test_the_index_of_specs_lists_every_page() -> None:
 def test_every_ir_sample_is_valid(page: Path) -> None:
     for sample in re.findall(r"(?ms)^```nir\n(.*?)^```", page.read_text(encoding="utf-8")):
         neuron_ir.parse(sample).verify()
+
+
+def test_the_table_of_files_lists_every_file_once() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("| subject | files |")[2].partition("\n\n")[0]
+    listed = re.findall(r"`([\w.]+)`", table)
+    files = {p.stem if p.suffix == ".py" else p.name for p in (ROOT / "neuron_ir").glob("[a-z]*.*") if p.suffix in (".py", ".lark")}
+    assert sorted(listed) == sorted(files)
