@@ -9,6 +9,7 @@ from typing import Any
 
 from neuron_ir.core import Block, Op
 from neuron_ir.diagnostics import Diagnostic
+from neuron_ir.dialects.neuron.custom import ON_HOST
 from neuron_ir.locations import UNKNOWN_LOC, FileLoc, FusedLoc, Loc
 
 __all__ = ["FATES", "Explanation", "Journal", "OperationRow", "ops_after"]
@@ -16,7 +17,7 @@ __all__ = ["FATES", "Explanation", "Journal", "OperationRow", "ops_after"]
 FATES = {
     "direct": "one operation of the IR stands for it, or nothing has to be computed",
     "expanded": "several operations of the IR compute it",
-    "host": "it has no lowering, and its own framework computes it on the host",
+    "host": "its own framework, or the user's function, computes it on the host",
     "refused": "it has no meaning here, for the reason given",
 }
 
@@ -124,6 +125,7 @@ class Journal:
         self._told.update(map(id, told))
         entry = self._entries.setdefault(key, _Entry(operation, loc))
         entry.made += [op.name for op in fresh]
+        entry.on_host |= any(op.name == "neuron.custom_call" and op.get("call_target_name") in ON_HOST for op in fresh)
         entry.errors += told
 
     def failed(self, errors: Iterable[Diagnostic]) -> None:
@@ -162,6 +164,7 @@ class _Entry:
         self.operation = operation
         self.loc = loc
         self.made: list[str] = []
+        self.on_host = False
         self.errors = list(errors)
 
     def row(self) -> OperationRow:
@@ -172,6 +175,5 @@ class _Entry:
             return OperationRow(self.operation, "refused", (), "; ".join(reasons), file, place.line, place.scope)
         own = [name for name in self.made if name not in _ADAPTERS]
         fate = "expanded" if len(own or set(self.made)) > 1 else "direct"
-        if "neuron.custom_call" in self.made:
-            fate = "host"
+        fate = "host" if self.on_host else fate
         return OperationRow(self.operation, fate, tuple(self.made), "", file, place.line, place.scope)

@@ -51,7 +51,7 @@ def find(number: int) -> HostCallback:
         ) from None
 
 
-@custom_target(TARGET)
+@custom_target(TARGET, on_host=True)
 def _call_host(j: Any, operands: Sequence[Any], config: dict[str, Any], out: Sequence[Any]) -> Sequence[Any]:
     """Calls the Python function with host arrays. A leading token, which orders effects, goes in and comes out."""
     callback = find(config["callback"])

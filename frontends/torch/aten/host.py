@@ -89,7 +89,7 @@ def _sized(c: Context, op: Any, call: dict[str, Any], values: list[Value], types
 def _call(c: Context, op: Any, call: dict[str, Any], values: list[Value], types: list[TensorType]) -> list[Value]:
     name = f"torch.ops.{op}"
     if name not in TARGETS:
-        custom_target(name)(_Host(op))
+        custom_target(name, on_host=True)(_Host(op))
     made = c.b.custom_call(*values, call_target_name=name, backend_config=json.dumps(call), has_side_effect=True, out=tuple(types))
     return list(made) if isinstance(made, tuple | list) else [made]
 

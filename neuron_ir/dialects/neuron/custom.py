@@ -10,21 +10,23 @@ from typing import Any
 from neuron_ir.diagnostics import fail, nearest
 from neuron_ir.opdef import ANY_OR_TOKEN, INTS, Op, attr, op, variadic
 
-__all__ = ["TARGETS", "custom_target", "read_config"]
+__all__ = ["ON_HOST", "TARGETS", "custom_target", "read_config"]
 
 Meaning = Callable[..., Any]
 
 TARGETS: dict[str, Meaning] = {}
+ON_HOST: set[str] = set()  # targets whose meaning is to call a framework or the user's own function on the host
 
 
-def custom_target(*names: str) -> Callable[[Meaning], Meaning]:
+def custom_target(*names: str, on_host: bool = False) -> Callable[[Meaning], Meaning]:
     """Give the targets ``names`` a meaning: ``f(j, operands, config, out)`` that returns a tuple of arrays.
 
-    ``config`` is the backend configuration as a dict, ``out`` the tuple of result types.
+    ``config`` is the backend configuration as a dict, ``out`` the tuple of result types. ``on_host``: it runs beside the program.
     """
 
     def register(function: Meaning) -> Meaning:
         TARGETS.update(dict.fromkeys(names, function))
+        (ON_HOST.update if on_host else ON_HOST.difference_update)(names)
         return function
 
     return register

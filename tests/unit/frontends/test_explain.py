@@ -89,6 +89,10 @@ def test_what_runs_on_the_host_is_said() -> None:
     with pytest.warns(neuron_ir.diagnostics.IRWarning, match="runs it on the host"):
         (row,) = neuron_ir.explain(lambda x: opaque(x), torch.ones(2))
     assert (row.fate, row.into) == ("host", ("neuron.custom_call",))
+    x = numpy.eye(3, dtype=numpy.float32)
+    assert neuron_ir.explain(jnp.linalg.eigvals, x).counts["host"] == 0  # a custom call that the program computes itself
+    shape = jax.ShapeDtypeStruct((3, 3), numpy.float32)
+    assert neuron_ir.explain(lambda x: jax.pure_callback(numpy.sin, shape, x), x).counts["host"] == 1
 
 
 def test_what_follows_a_size_that_is_not_known_is_not_called_fine() -> None:
