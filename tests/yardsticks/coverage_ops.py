@@ -15,26 +15,7 @@ from tests.yardsticks.results import LETTERS, Result, ceiling
 
 PAGE = Path(__file__).parents[2] / "specs" / "coverage_ops.md"
 _WORST_FIRST = "wcutfrn-"  # the mark that stands for several samples
-_ORDER = (
-    "f64",
-    "f32",
-    "bf16",
-    "f16",
-    "f8",
-    "i64",
-    "i32",
-    "i16",
-    "i8",
-    "i4",
-    "u64",
-    "u32",
-    "u16",
-    "u8",
-    "u4",
-    "bool",
-    "c64",
-    "c128",
-)
+_ORDER = "f64 f32 bf16 f16 f8 i64 i32 i16 i8 i4 u64 u32 u16 u8 u4 bool c64 c128".split()
 _SHORT = {"float": "f", "int": "i", "uint": "u", "complex": "c"}
 
 
