@@ -176,10 +176,12 @@ def handed_on(op: Op) -> Handed:
 def hands_on_in_order(op: Op) -> bool:
     """Whether all that the op hands on has one order from end to end, and whatever else it takes and gives the default one."""
     handed = handed_on(op)
-    free = {v for slot in handed.slots for v in slot} | {v for user, i, target in handed.uses for v in (user.operands[i], target)}
-    args = [arg for region in op.regions for arg in region.args]
-    ends = [v for region in op.regions for v in region.terminator.operands]
-    others = {v for v in (*op.operands, *op.results, *args, *ends) if v not in free and isinstance(v.type, TensorType)}
+    free = {v for slot in handed.slots for v in slot} | {target for _, _, target in handed.uses}
+    places = {(user, i) for user, i, _ in handed.uses}  # a carried value may be stacked input or output as well
+    users = [op, *(region.terminator for region in op.regions)]
+    given = [v for v in (*op.results, *(arg for region in op.regions for arg in region.args)) if v not in free]
+    taken = [v for user in users for i, v in enumerate(user.operands) if (user, i) not in places]
+    others = [v for v in (*given, *taken) if isinstance(v.type, TensorType)]
     return (
         bool(handed.slots or handed.uses)
         and all(order_of(v) == order_of(slot[0]) for slot in handed.slots for v in slot if isinstance(v.type, TensorType))
@@ -236,13 +238,15 @@ def _reduce(op: Op) -> list[Link | None]:
 def _reshape(op: Op) -> list[Link | None]:
     """Dims that are merged or split stay together and in order; the others may lie anywhere."""
     a, b = op.operands[0].shape, op.results[0].shape
+    if 0 in a or 0 in b:
+        return [Link()]  # nothing to keep together
     groups: list[Group] = []
     i = j = 0
     while i < len(a) and j < len(b):
         left, right, m, n = [i], [j], a[i], b[j]
         i, j = i + 1, j + 1
         while m != n:
-            if not (isinstance(m, int) and isinstance(n, int)) or m == 0 or n == 0:
+            if not (isinstance(m, int) and isinstance(n, int)):
                 left, right, i, j = list(range(left[0], len(a))), list(range(right[0], len(b))), len(a), len(b)
                 break
             if m < n:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from neuron_ir.builder import create
 from neuron_ir.core import Func, Op, Value
 from neuron_ir.diagnostics import fail, nearest
 from neuron_ir.meaning import expansion
@@ -64,10 +65,7 @@ def expand(op: Op) -> list[Op]:
     for arg, value in values.items():
         arg.replace_all_uses_with(value)
     terminator = body.terminator
-    results = list(terminator.operands)
-    wrong = [(v.type, r.type) for v, r in zip(results, op.results, strict=True) if v.type is not r.type]
-    if wrong:
-        raise op.error("pass", f"the expansion gives {wrong[0][0]}, not {wrong[0][1]}")
+    results = [_held_as(v, r.type, terminator, op) for v, r in zip(terminator.operands, op.results, strict=True)]
     terminator.erase()
     made = list(body.ops)
     assert op.block is not None
@@ -76,3 +74,18 @@ def expand(op: Op) -> list[Op]:
         op.block.insert_before(new, op)
     op.replace_with(results)
     return made
+
+
+def _held_as(value: Value, type: Any, terminator: Op, op: Op) -> Value:
+    """``value`` in the layout of the result of ``op`` that it stands for: that of its own op where nothing else uses it."""
+    if value.type is type:
+        return value
+    if not isinstance(type, TensorType) or value.type.with_layout(type.layout) is not type:
+        raise op.error("pass", f"the expansion gives {value.type}, not {type}")
+    if value.op is not None and value.op.block is terminator.block and value.users == {terminator: 1}:
+        value.type = type
+        return value
+    moved = create("neuron.relayout", [value], type, {}, op.loc)
+    assert terminator.block is not None
+    terminator.block.insert_before(moved, terminator)
+    return moved.result

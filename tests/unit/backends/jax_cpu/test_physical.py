@@ -114,3 +114,34 @@ func @main[N in 1..8](%x: tensor<Nx2x4x4xf32>, %w: tensor<2x2x1x1xf32>) -> tenso
     for n in (1, 3):
         x = array(n, 2, 4, 4)
         np.testing.assert_allclose(run(x, w), conv(conv(x, w), w), rtol=1e-5, atol=1e-6)
+
+
+def test_a_carried_value_that_is_stacked_as_well() -> None:
+    module = program("""
+#back = #neuron.layout<order = [2, 1, 0]>
+func @main(%x: tensor<2x2x2xf32>) -> (tensor<2x2x2xf32>, tensor<2x2x2x2xf32>) {
+  %h = neuron.relayout(%x) : tensor<2x2x2xf32, #back>
+  %s, %t = neuron.scan(%h, %h) {length = 2, num_carry = 1} {
+  ^(%k: tensor<2x2x2xf32, #back>, %v: tensor<2x2xf32>):
+    %b = neuron.broadcast_in_dim(%v) {broadcast_dimensions = [1, 2]} : tensor<2x2x2xf32>
+    %m = neuron.add(%k, %b) : tensor<2x2x2xf32, #back>
+    neuron.yield(%m, %m)
+  } : tensor<2x2x2xf32, #back>, tensor<2x2x2x2xf32>
+  func.return(%s, %t)
+}""")
+    x = array(2, 2, 2)
+    total, stacked = neuron_ir.compile(module)(x)
+    np.testing.assert_allclose(stacked, np.stack([x + x[0], x + x[0] + x[1]]), rtol=1e-6)
+    np.testing.assert_array_equal(total, stacked[-1])
+
+
+def test_reshapes_of_empty_values() -> None:
+    module = program("""
+func @main(%x: tensor<0x2x3xf32>) -> (tensor<0x6x5xf32>, tensor<3x0xf32>) {
+  %t = neuron.transpose(%x) {permutation = [0, 2, 1]} : tensor<0x3x2xf32>
+  %a = neuron.reshape(%t) : tensor<0x6x5xf32>
+  %b = neuron.reshape(%t) : tensor<3x0xf32>
+  func.return(%a, %b)
+}""")
+    neuron_ir.run_passes(module, "layout")
+    assert [y.shape for y in neuron_ir.compile(module)(array(0, 2, 3))] == [(0, 6, 5), (3, 0)]
