@@ -9,14 +9,15 @@ others. ``training``: a small CNN on scikit-learn's digits, 3 seeds, forward, ba
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from report import Row, report
 
+PARTS = ["embeddings", "training"]
 SENTENCES, TOKENS, BATCH = 200, 32, 50
 POLICIES = {  # policy: least cosine, least share of nearest neighbours kept
     "dtype=bf16": (0.999, 0.98),
@@ -226,7 +227,9 @@ def _batches(count: int) -> Iterator[Any]:
 
 
 def main() -> int:
-    wanted = sys.argv[1:] or ["embeddings", "training"]
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("parts", nargs="*", choices=PARTS, default=PARTS, metavar="embeddings|training")
+    wanted = options.parse_args().parts
     code = 0
     if "embeddings" in wanted:
         code |= report("MiniLM on 200 sentences, against f32", embeddings())

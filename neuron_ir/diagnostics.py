@@ -55,9 +55,9 @@ class Diagnostic:
         place = self.loc.places[0] if isinstance(self.loc, FusedLoc) else self.loc
         known = place.file != UNKNOWN_LOC.file
         lines = [f"{place.short + ': ' if known else ''}{self.severity}[{self.code}]: {self.message}"]
-        source = (
-            self.source if self.source is not None else linecache.getline(place.file, place.line) if known and place.line else ""
-        )
+        source = self.source
+        if source is None:
+            source = _line_of(place) if known and place.line else ""
         if source.strip() and len(source) <= 400:
             lines.append("  " + source.rstrip().expandtabs(1))
             if place.col:
@@ -70,6 +70,11 @@ class Diagnostic:
             lines.append(f"  note: called from {caller.short}")
             caller = caller.caller
         return "\n".join(lines)
+
+
+def _line_of(place: Loc) -> str:
+    linecache.checkcache(place.file)  # the file may have been written or removed since its lines were last read
+    return linecache.getline(place.file, place.line)
 
 
 class IRError(Exception):

@@ -104,6 +104,9 @@ def import_program(program: FunctionalProgram, name: str = "main", *, seed: int 
     return module
 
 
+# Errors of an op that is built: a rule asked for a form that the IR does not have.
+_OF_AN_OP = frozenset({"attr", "operand", "type", "region", "shape"})
+
 _UNKNOWN = object()  # stands for a refused operation's value whose type the IR cannot write
 
 
@@ -217,7 +220,9 @@ class GraphReader:
         """Note an error, and go on with a value of the right type, so that the rest is still checked."""
         place = node_location(node, self.origins)
         for d in error.diagnostics:
-            if d.loc is UNKNOWN_LOC:
+            if d.code in _OF_AN_OP:
+                d = replace(d, code="unsupported", message=f"{node.target}: {d.message}", loc=place)
+            elif d.loc is UNKNOWN_LOC:
                 notes = (*d.notes, *self.context.operand_types())
                 d = replace(d, message=f"{node.target}: {d.message}", loc=place, notes=notes)
             self.errors.append(d)

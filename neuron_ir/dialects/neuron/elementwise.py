@@ -259,6 +259,8 @@ TRANSCENDENTAL = FLOAT | COMPLEX
 
 def _exp2(j, x):
     """The integer part goes into the exponent as it is: XLA's ``exp(x * log(2))`` magnifies the rounding of the product."""
+    if j.np.iscomplexobj(x):
+        return j.lax.exp(x * j.np.log(j.np.asarray(2, x.real.dtype)))
     wide = x if x.dtype in ("float32", "float64") else x.astype("float32")
     whole = j.np.where(j.lax.is_finite(wide), _rounding(j, wide, "TO_NEAREST_EVEN"), 0)
     whole = j.np.clip(whole, -2000, 2000)
@@ -267,7 +269,7 @@ def _exp2(j, x):
 
 unary("exponential", TRANSCENDENTAL, "``e**x``.", lambda j, x: j.lax.exp(x), "exp.default")
 unary("exponential_minus_one", TRANSCENDENTAL, "``e**x - 1``, exact near 0.", lambda j, x: j.lax.expm1(x), "expm1.default")
-unary("exp2", FLOAT, "``2**x``.", _exp2, "exp2.default")
+unary("exp2", TRANSCENDENTAL, "``2**x``.", _exp2, "exp2.default")
 unary("log", TRANSCENDENTAL, "The natural logarithm; -inf at 0, NaN below.", lambda j, x: j.lax.log(x), "log.default")
 unary("log_plus_one", TRANSCENDENTAL, "``log(1 + x)``, exact near 0.", lambda j, x: j.lax.log1p(x), "log1p.default")
 unary("log2", TRANSCENDENTAL, "The logarithm to base 2.", lambda j, x: j.np.log2(x), "log2.default")

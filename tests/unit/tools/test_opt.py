@@ -97,13 +97,13 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_reproducer_replays(tmp_path: Path, source: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / "crash")
     flags = ["--verify-roundtrip", "--crash-reproducer", folder]
-    assert main([source, "--pass", "dce", "--pass", "precision{keep-ops=conv}", *flags]) == 1
+    assert main([source, "--pass", "dce", "--pass", "fuse{capacity=1}", *flags]) == 1
     err = capsys.readouterr().err
-    assert "error[precision]: nothing to keep matches conv" in err
+    assert "error[capacity]: neuron.tanh: one tile of it takes 256 bytes" in err
     assert f"note: replay with: neuron-opt --run-reproducer {folder}" in err
     assert "exponential" not in Path(folder, "input.nir").read_text()  # dce went well and is not run again
     assert main(["--run-reproducer", folder]) == 1
-    assert "error[precision]: nothing to keep matches conv" in capsys.readouterr().err
+    assert "error[capacity]: neuron.tanh: one tile of it takes 256 bytes" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_reproducer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
