@@ -6,6 +6,7 @@ bytes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -16,12 +17,23 @@ from jax.extend.core import ClosedJaxpr, Literal
 from neuron_ir.diagnostics import fail
 
 __all__ = [
-    "ALIGNMENT", "ClosedJaxpr", "Literal", "address", "bind_equation", "check", "compile_for", "deserialize", "lower_for_cpu",
-    "make_client", "put", "serialize", "settings",
+    "ALIGNMENT", "ClosedJaxpr", "Literal", "RunEnded", "address", "bind_equation", "check", "compile_for",
+    "deserialize", "lower_for_cpu", "make_client", "put", "serialize", "settings",
 ]  # fmt: skip
 
 # XLA's CPU client shares a host array only from such an address; from any other it makes a copy.
 ALIGNMENT = 64
+
+
+class RunEnded(Exception):
+    """Raised by a function on the host to end the run. Its cause is reported elsewhere, so JAX shall not log it."""
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], RunEnded))
+
+
+logging.getLogger("jax._src.callback").addFilter(_is_news)
 
 
 def bind_equation(eqn: Any, values: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:

@@ -1,7 +1,8 @@
 """Conditions that a program states while it is traced, such as an index in range, and that only its run can tell.
 
 A condition at the program's own level becomes one more result, looked at when the run ends. Inside a loop or branch there is no
-such way out, so the run calls back when the condition fails there.
+such way out, so the run calls back when the condition fails there. A function on the host that raises ends the run, as a loop that
+waits for its result might not end.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy
-
+from neuron_ir.backends.jax_cpu._compat import RunEnded
 from neuron_ir.core import Module, Op
 from neuron_ir.diagnostics import Diagnostic, IRError
 from neuron_ir.meaning import Meaning
@@ -43,10 +43,14 @@ class Checks:
             holds, values = next(given), [next(given) for _ in range(count)]
             if not holds:
                 failed.append(_filled(diagnostic, values))
-        failed += self.failures
+        if failed or self.failures:
+            self.raise_failures(failed)
+
+    def raise_failures(self, found: Sequence[Diagnostic] = ()) -> None:
+        """Raise :class:`IRError` with what was found and what the run has called back."""
+        failed = [*found, *self.failures]
         self.failures.clear()
-        if failed:
-            raise IRError(list(dict.fromkeys(failed)))
+        raise IRError(list(dict.fromkeys(failed)))
 
 
 class CheckedMeaning(Meaning):
@@ -88,7 +92,7 @@ class CheckedMeaning(Meaning):
                 return function(*arrays)
             except Exception as error:  # whatever the user's function raises is reported at the user's line, when the run ends
                 self.checks.failures.append(_diagnostic(op, f"{name}: {type(error).__name__}: {error}"))
-                return [numpy.zeros(t.shape, t.dtype.numpy) for t in out]
+                raise RunEnded from error
 
         return super().host(guarded, out, *operands)
 

@@ -59,14 +59,16 @@ class Executable:
                     results = self.compiled(*weights, *state, *resources, *inputs)
             else:
                 results = self.compiled(*weights, *state, *resources, *inputs)
+            if self.checks.calls_back:
+                for result in results:
+                    result.block_until_ready()
         except JaxRuntimeError as error:
+            if self.checks.failures:
+                self.checks.raise_failures()
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise fail("runtime", f"the memory does not suffice: {str(error).partition(': ')[2]}") from None
         flags = results[self.n_results :]
-        if self.checks.calls_back:
-            for result in results:
-                result.block_until_ready()
         if flags or self.checks.failures:
             self.checks.raise_failed(flags)
         return results[: self.n_results]  # type: ignore[no-any-return]

@@ -137,6 +137,9 @@ def while_loop(c: Context, cond_graph: Any, body_graph: Any, carried: Sequence[A
     return settled(c, c.b.while_(*carried, *state, cond=condition, body=body), state)
 
 
+_TWICE = "a loop that runs twice, to count its steps and to keep its values"
+
+
 @higher_order("while_loop_stack_output")
 def while_loop_stack_output(
     c: Context, cond_graph: Any, body_graph: Any, carried: Sequence[Any], extra: Sequence[Any] = ()
@@ -146,7 +149,7 @@ def while_loop_stack_output(
     The loop runs twice: first its steps are counted, which gives the size of the results, then the rows are filled.
     """
     if draws(cond_graph) or draws(body_graph):
-        raise c.unsupported("random numbers in a loop that runs twice, to count its steps and to keep its values")
+        raise c.unsupported(f"random numbers in {_TWICE}")
     count = len(carried)
 
     def condition(b: Builder, *values: Value) -> Value:
@@ -159,6 +162,8 @@ def while_loop_stack_output(
 
     zero = c.scalar(0, I64)
     steps = c.b.while_(*carried, zero, cond=condition, body=lambda b, *values: step(b, values))[-1]
+    if any(op.name == "neuron.custom_call" for op in steps.owner.walk()):
+        raise c.unsupported(f"an operation that torch runs on the host, in {_TWICE}")
     size = c.bind_size(c.b.maximum(steps, c.scalar(1, I64)), c.outs[0].shape[0])
     rows = [c.broadcast(v, (size, *v.shape)) for v in carried]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from torch._higher_order_ops.while_loop import while_loop_stack_output_op
 
 import neuron_ir
 from neuron_ir import IRError
@@ -119,6 +120,39 @@ def test_effects_come_in_order_and_errors_name_the_operation_and_the_line() -> N
         IRError, match=r"test_host.py:\d+: error\[runtime\]: .*host_test.note.default: ValueError: NaN is not noted"
     ):
         run(X * float("nan"))
+
+
+@torch.library.custom_op("host_test::raised", mutates_args=())
+def raised(x: torch.Tensor) -> torch.Tensor:
+    if x.min() < -100:
+        raise ValueError(f"{x.min():.0f} is too low")
+    return x + 4
+
+
+@raised.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def test_a_function_that_raises_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
+    """The loop waits for its result, and would not end without it."""
+    run = program(lambda x: torch.while_loop(lambda x: x.sum() < 20, lambda x: (raised(x),), (x,)), X)
+    for _call in range(2):
+        with pytest.raises(IRError, match=r"test_host.py:\d+: error\[runtime\]: .*raised.default: ValueError: -1002 is too low"):
+            run(X - 1000)
+        torch.testing.assert_close(run(X), (X + 4,))
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_loop_that_runs_twice_holds_no_such_operation() -> None:
+    def function(x: Any) -> Any:
+        return while_loop_stack_output_op(lambda x: x.sum() < 20, lambda x: (sine(x, 1.0, torch.float32) + 4,), (x,), ())
+
+    with (
+        pytest.warns(IRWarning),
+        pytest.raises(IRError, match="an operation that torch runs on the host, in a loop that runs twice"),
+    ):
+        neuron_ir.from_torch(function, (X,))
 
 
 @torch.library.custom_op("host_test::parted", mutates_args=())
