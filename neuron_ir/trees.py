@@ -72,7 +72,7 @@ def _read(node: ast.expr) -> Any:
             return list(map(_read, parts))
         case ast.Dict(keys=keys, values=parts) if all(isinstance(k, ast.Constant | ast.UnaryOp) for k in keys):
             return {ast.literal_eval(k): _read(part) for k, part in zip(keys, parts, strict=True) if k is not None}
-        case ast.Call(func=ast.Name(id=name), args=[], keywords=fields):
+        case ast.Call(func=ast.Name(id=name), args=[], keywords=fields) if all(f.arg is not None for f in fields):
             return named(name, [str(f.arg) for f in fields], [_read(f.value) for f in fields])
     raise ValueError(f"{ast.unparse(node)!r} is no tree of outputs")
 

@@ -84,6 +84,7 @@ def test_the_notation_is_read_as_it_is_written(text: str) -> None:
         ("{'a': 1}", "'1' is no tree of outputs"),
         ("open(...)", "'open(...)' is no tree of outputs"),
         ("{**...}", "'{**...}' is no tree of outputs"),
+        ("P(**...)", "'P(**...)' is no tree of outputs"),
     ],
 )
 def test_a_wrong_tree_is_refused(text: str, reason: str) -> None:
