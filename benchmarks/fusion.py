@@ -1,6 +1,6 @@
-"""Kernels and HBM bytes of a graph after `-O2` against what torch.compile's default backend makes of the same graph.
+"""Kernels and HBM bytes of a graph after fusion, against what torch.compile's default backend makes of the same graph.
 
-    python benchmarks/fusion.py [--only gpt2,resnet18] [--passes O2]
+    python benchmarks/fusion.py [--only gpt2,resnet18] [--passes O2 trn2]
 
 Both get one ATen graph, traced once: the forward pass, or a whole training step (loss, gradients, AdamW). Inductor's figures are
 its own, those of `torch._inductor.metrics.num_bytes_accessed`: bytes that its scheduled nodes read and write, and the number of
@@ -20,6 +20,8 @@ from unittest import mock
 
 from report import Row, report
 
+__all__ = ["MODELS", "imported", "traced"]
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {}
@@ -35,7 +37,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--only", default="", help="models, separated by commas")
     options.add_argument("--graphs", default="forward,training", help="forward, training or both")
-    options.add_argument("--passes", default="O2", help="the pipeline (default: O2)")
+    options.add_argument("--passes", nargs="+", default=["O2", "trn2"], help="pipelines (default: O2 trn2)")
     options.add_argument("--save", metavar="FOLDER", help="write each graph, before and after, as text")
     chosen = options.parse_args()
     rows = [
@@ -49,12 +51,13 @@ def main() -> int:
 
 def _rows(name: str, kind: str, chosen: argparse.Namespace) -> Iterator[Row]:
     graph, inputs = traced(name, kind)
-    kernels, moved, bound = ours(graph, inputs, chosen.passes, chosen.save and os.path.join(chosen.save, f"{name}_{kind}"))
     peer_kernels, peer_moved = inductor(graph, inputs)
-    what = f"{name}, {kind}"
-    yield Row(f"{what}: bytes", f"{moved:,}", f"{peer_moved:,}", moved / peer_moved, most=0.9)
-    yield Row(f"{what}: bytes against the lower bound", f"{moved:,}", f"{bound:,}", moved / bound, most=1.25)
-    yield Row(f"{what}: kernels", str(kernels), str(peer_kernels), kernels / peer_kernels, most=1.0)
+    for passes in chosen.passes:
+        kernels, moved, bound = ours(graph, inputs, passes, chosen.save and os.path.join(chosen.save, f"{name}_{kind}_{passes}"))
+        what = f"{name}, {kind}, {passes}"
+        yield Row(f"{what}: bytes", f"{moved:,}", f"{peer_moved:,}", moved / peer_moved, most=0.9)
+        yield Row(f"{what}: bytes against the lower bound", f"{moved:,}", f"{bound:,}", moved / bound, most=1.25)
+        yield Row(f"{what}: kernels", str(kernels), str(peer_kernels), kernels / peer_kernels, most=1.0)
 
 
 def traced(name: str, kind: str) -> tuple[Any, list[Any]]:
@@ -107,17 +110,10 @@ def _adamw(weights: Any, gradients: Any, first: Any, second: Any) -> Iterator[An
 
 def ours(graph: Any, inputs: list[Any], passes: str, folder: str | None) -> tuple[int, int, int]:
     """Kernels, bytes and the lower bound of our graph after ``passes``."""
-    import torch
-
-    import neuron_ir
     from neuron_ir.kernel_cost import summary
     from neuron_ir.passmanager import run_passes
 
-    class Program(torch.nn.Module):
-        def forward(self, *flat: Any) -> Any:
-            return graph(*flat)
-
-    module = neuron_ir.from_torch(Program(), tuple(inputs))
+    module = imported(graph, inputs)
     if folder:
         os.makedirs(folder, exist_ok=True)
         _write(os.path.join(folder, "before.nir"), module.text())
@@ -126,6 +122,19 @@ def ours(graph: Any, inputs: list[Any], passes: str, folder: str | None) -> tupl
         _write(os.path.join(folder, "after.nir"), module.text())
     found = summary(module.main)
     return found["kernels"], found["hbm_bytes"], found["lower_bound_bytes"]
+
+
+def imported(graph: Any, inputs: list[Any]) -> Any:
+    """A traced graph as Neuron IR, all its inputs given by the caller."""
+    import torch
+
+    import neuron_ir
+
+    class Program(torch.nn.Module):
+        def forward(self, *flat: Any) -> Any:
+            return graph(*flat)
+
+    return neuron_ir.from_torch(Program(), tuple(inputs))
 
 
 def _write(path: str, text: str) -> None:

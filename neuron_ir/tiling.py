@@ -71,6 +71,7 @@ def least_bytes(op: Op, on: Target) -> int:
 
 _Split = int | str  # how many leading dims are rows; or one of the words below
 FIXED, SUMMED, STORED = "does not depend on the rows", "a sum over the rows", "leaves in another order"
+TURNED = "the rows lie along the last dim"
 ANY = "made of what is on chip, whichever part is asked for"
 
 
@@ -122,8 +123,8 @@ class _Rows:
         partitions = min(self.rows, self.on.partitions)
         tile = {}
         for v, s in self.state.items():
-            if s == ANY or isinstance(s, int):
-                rows = self.rows if self.cut(v) else math.prod(self.sizes.shape(v.type)[:-1])
+            if s in (ANY, TURNED) or isinstance(s, int):
+                rows = self.rows if s == TURNED or self.cut(v) else math.prod(self.sizes.shape(v.type)[:-1])
                 tile[v] = self.sizes.bytes(v.type) / max(rows, 1) * min(partitions, rows)
         outside = {*self.inputs, *self.outputs}
         live = peak = 2 * sum(min(n, TILE_BYTES * self.on.partitions) for v, n in tile.items() if v in outside)
@@ -140,6 +141,8 @@ class _Rows:
             return self.after(op, states)
         if "matmul" in op.spec.traits:
             return self.product(op)
+        if TURNED in states:
+            return None
         if all(s == FIXED for s in states):
             return ANY if op.name in ("neuron.broadcast_in_dim", "neuron.iota", "neuron.constant") else FIXED
         name = op.name.removeprefix("neuron.")
@@ -178,7 +181,10 @@ class _Rows:
 
     def on_transpose(self, op: Op, k: int) -> _Split | None:
         permutation = op.get("permutation")
-        return k if tuple(permutation[:k]) == tuple(range(k)) else self.leaving(op)
+        if tuple(permutation[:k]) == tuple(range(k)):
+            return k
+        turns = k == len(permutation) - 1 and tuple(permutation) == (*range(k - 1), k, k - 1)
+        return self.leaving(op) or (TURNED if turns else None)
 
     def on_broadcast_in_dim(self, op: Op, k: int) -> _Split | None:
         dims = op.get("broadcast_dimensions")
@@ -215,8 +221,10 @@ class _Rows:
         """
         batch = self.batches(op, self.state.get(op.operands[0], FIXED))
         held = op.operands[1:] if batch else op.operands
-        if not batch and op.name == "neuron.dot_general" and self.sums_rows(op):
-            self.resident[op.result] = self.sizes.bytes(op.result.type)
+        parts = 0 if batch else self.sums_rows(op)
+        if parts:
+            self.resident[op.result] = self.sizes.bytes(op.result.type) / parts
+            self.resident.update((v, self.sizes.bytes(v.type) / parts) for v in op.operands if self.state[v] == FIXED)
             self.banks += 1  # each such sum has a bank of PSUM as long as the tiles go through
             return SUMMED if self.banks <= self.on.psum_banks else None
         for v in held:
@@ -250,8 +258,30 @@ class _Rows:
             return 0
         return math.prod(shape[: min(k, dims)])
 
-    def sums_rows(self, op: Op) -> bool:
-        """Whether a product is ``x.T @ dy`` over all rows: both stream past, the result adds up on chip."""
-        contracted = tuple(op.get("lhs_contract"))
-        rows = {self.state.get(v, FIXED) for v in op.operands}
-        return not op.get("lhs_batch") and contracted == tuple(op.get("rhs_contract")) and rows == {len(contracted)}
+    def sums_rows(self, op: Op) -> int:
+        """In how many parts, one after the other, a product is a sum over rows; 0 where it is none.
+
+        ``x.T @ dy`` over all rows is one part; over the queries of each head, as in attention's gradients, one for each head. Both
+        operands stream past and the result of one part adds up on chip.
+        """
+        left, right = op.operands[0], op.operands[1]
+        if op.name == "neuron.dot_general":
+            dims = len(op.get("lhs_batch"))
+            end = dims + len(op.get("lhs_contract"))
+            sides = ((op.get("lhs_batch"), op.get("lhs_contract")), (op.get("rhs_batch"), op.get("rhs_contract")))
+            if any((*batch, *summed) != tuple(range(end)) for batch, summed in sides):
+                return 0
+            fits = self.state.get(left) == self.state.get(right) == end
+        elif op.name == "neuron.matmul" and left.type.rank == right.type.rank and not op.attrs.get("transpose_b"):
+            dims, end = right.type.rank - 2, right.type.rank - 1
+            turned = self.state.get(left) == end if op.attrs.get("transpose_a") else self.is_turned(left)
+            fits = dims >= 0 and turned and self.state.get(right) == end
+        else:
+            return 0
+        shapes = [self.sizes.shape(v.type)[:dims] for v in (left, right)]
+        return math.prod(shapes[0]) if fits and shapes[0] == shapes[1] else 0
+
+    def is_turned(self, value: Value) -> bool:
+        """Whether the rows of ``value`` lie along its last dim: turned on chip, or loaded so."""
+        state = self.state.get(value)
+        return state == TURNED or state == FIXED and value in self.direct

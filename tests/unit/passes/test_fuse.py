@@ -115,3 +115,52 @@ def test_one_step_of_many_parameters_is_one_kernel() -> None:
 def test_wrong_options_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(IRError, match=message):
         Fuse(**options)  # type: ignore[arg-type]
+
+
+def gradients_of_attention(form: str) -> Module:
+    """The gradients of q, k and v of attention by hand, from those of its result, as torch and as JAX spell their products."""
+    heads, tokens = 4, 1024
+    t = Type((heads, tokens, WIDTH), F32)
+    module = Module()
+    func = module.add(Func("main", [t, t, t, t], [t, t, t]))
+    b, (q, k, v, dy) = Builder(func.body), func.args
+
+    def over_queries(x: Value, y: Value) -> Value:
+        if form == "transposed":
+            return b.matmul(b.transpose(x, permutation=(0, 2, 1)), y)  # type: ignore[no-any-return]
+        if form == "dot_general":
+            return b.dot_general(x, y, lhs_batch=(0,), rhs_batch=(0,), lhs_contract=(1,), rhs_contract=(1,))  # type: ignore[no-any-return]
+        return b.matmul(x, y, transpose_a=True)  # type: ignore[no-any-return]
+
+    p = b.softmax(b.matmul(q, k, transpose_b=True))
+    dp = b.multiply(p, b.matmul(dy, v, transpose_b=True))
+    total = b.broadcast_in_dim(b.reduce_sum(dp, axes=(2,), keepdims=True), broadcast_dimensions=(0, 1, 2), out=p.type)
+    ds = b.subtract(dp, b.multiply(p, total))
+    func.set_results([b.matmul(ds, k), over_queries(ds, q), over_queries(p, dy)])
+    module.verify()
+    return module
+
+
+@pytest.mark.parametrize("form", ["transposed", "dot_general", "transpose_a"])
+def test_gradients_of_attention_keep_their_scores_on_chip(form: str) -> None:
+    module = gradients_of_attention(form)
+    run_passes(module, "O2")
+    moved = 7 * module.main.args[0].type.nbytes
+    assert summary(module.main) == {"kernels": 1, "hbm_bytes": moved, "lower_bound_bytes": moved}
+    (kernel,) = kernel_costs(module.main, target("trn2"))
+    assert kernel.sbuf_bytes <= target("trn2").sbuf_total
+
+
+@pytest.mark.parametrize("permutation", [(0, 2, 1), (1, 0, 2)])
+def test_a_product_along_other_dims_is_no_sum_over_rows(permutation: tuple[int, ...]) -> None:
+    """Each result sums what all heads' rows of scores hold, so that the scores must be there at once."""
+    t = Type((128, 128, 4096), F32)
+    module = Module()
+    func = module.add(Func("main", [t, t]))
+    b, (x, y) = Builder(func.body), func.args
+    h = b.tanh(x)
+    turned = b.transpose(h, permutation=permutation)
+    func.set_results([b.matmul(turned, b.transpose(y, permutation=(1, 0, 2)), transpose_b=permutation == (1, 0, 2))])
+    module.verify()
+    run_passes(module, "fuse")
+    assert summary(module.main)["kernels"] == 2
