@@ -24,6 +24,10 @@ __all__ = ["TILE_BYTES", "least_bytes", "sbuf_peak"]
 TILE_BYTES = 2048  # bytes per partition of the tiles in which an input or output streams past; longer ones fill no DMA better (S5)
 _REDUCERS = frozenset("reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor".split())
 _ALONG_AXIS = frozenset("softmax log_softmax cumsum cumprod cummax cummin cumlogsumexp argmax argmin glu".split())
+# Ops that a load does by itself, when all that they read comes from HBM.
+_LOADS = frozenset(
+    f"neuron.{n}" for n in ("reshape", "transpose", "relayout", "broadcast_in_dim", "slice", "reverse", "concatenate")
+)
 _MAX_SPLITS = 4
 
 
@@ -45,19 +49,37 @@ def sbuf_peak(ops: Sequence[Op], inputs: Sequence[Value], outputs: Collection[Va
 
 
 def _live_peak(ops: Sequence[Op], inputs: Sequence[Value], outputs: Collection[Value], on: Target, sizes: Sizes) -> float:
-    """The most bytes of inner values that live at once, with two tiles for each value that streams past."""
+    """The most bytes of inner values that live at once, with two tiles for each value that streams past.
+
+    What is loaded in another order (a view of inputs) streams past as well, from where it is read first to where it is read last.
+    """
     last: dict[Value, int] = {}
     for i, op in enumerate(ops):
         for v in op.operands:
             last[v] = i
     outside = {*inputs, *outputs}
-    streamed = sum(min(sizes.bytes(v.type), 2 * TILE_BYTES * on.partitions) for v in outside)
+    loaded = set(inputs)
+
+    def tiles(v: Value) -> int:
+        return min(sizes.bytes(v.type), 2 * TILE_BYTES * on.partitions)
+
+    def held(v: Value) -> int:
+        return tiles(v) if v in loaded else sizes.bytes(v.type)
+
+    streamed = sum(map(tiles, outside))
     live = peak = 0
     for i, op in enumerate(ops):
-        live += sum(sizes.bytes(r.type) for r in op.results if r in last and (r not in outside or last[r] > i))
+        if _is_loaded(op, loaded):
+            loaded.update(op.results)
+        live += sum(held(r) for r in op.results if r in last and (r not in outside or last[r] > i))
         peak = max(peak, live)
-        live -= sum(sizes.bytes(v.type) for v in dict.fromkeys(op.operands) if last[v] == i and v not in inputs)
+        live -= sum(held(v) for v in dict.fromkeys(op.operands) if last[v] == i and v not in inputs)
     return streamed + peak
+
+
+def _is_loaded(op: Op, loaded: Collection[Value]) -> bool:
+    """Whether an op only says in which order values of HBM are read."""
+    return op.name in _LOADS and all(v in loaded for v in op.operands)
 
 
 def least_bytes(op: Op, on: Target) -> int:
@@ -95,7 +117,7 @@ class _Rows:
         for v in self.inputs:
             self.state[v] = self.cut(v) or FIXED
         for op in self.ops:
-            if "view" in op.spec.traits and op.operands and all(v in self.direct for v in op.operands):
+            if _is_loaded(op, self.direct):
                 self.direct.update(op.results)  # loaded in this order
                 self.state.update((r, self.cut(r) or FIXED) for r in op.results)
                 continue

@@ -8,7 +8,7 @@ count as :data:`TYPICAL_SIZE` within their range: estimates compare kernels, the
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from neuron_ir.core import Block, Func, Op, Value
@@ -181,7 +181,7 @@ def lower_bound(func: Func, sizes: Sizes) -> int:
         sources: Mapping[Value, Value] = dict(zip(args, op.operands, strict=True)) if op.name == "neuron.fused" else {}
         reads = input_reads(ops, args, outputs, sizes)
         products = [v for inner in ops if "matmul" in inner.spec.traits for v in inner.operands]
-        streamed = {root: reads[root] for root in map(_through_views, products) if root in reads}
+        streamed = {root: reads[root] for v in products for root in _before_views(v) if root in reads}
         total += times * sum(streamed.values())
         for v in args:
             source = _root(sources.get(v, v))
@@ -206,8 +206,13 @@ def relayout_traffic(block: Block, sizes: Sizes, times: int = 1) -> int:
     return total
 
 
-def _through_views(value: Value) -> Value:
-    """The value before transposes, reshapes, slices and broadcasts."""
-    while value.op is not None and ("view" in value.op.spec.traits) and len(value.op.operands) == 1:
-        value = value.op.operands[0]
-    return value
+def _before_views(value: Value) -> Iterator[Value]:
+    """The values of which ``value`` is a view: before transposes, relayouts, reshapes, slices, broadcasts and concatenations."""
+    op = value.op
+    if op is not None and op.name == "neuron.concatenate":
+        for v in op.operands:
+            yield from _before_views(v)
+    elif op is not None and ("view" in op.spec.traits or op.name == "neuron.relayout") and len(op.operands) == 1:
+        yield from _before_views(op.operands[0])
+    else:
+        yield value
