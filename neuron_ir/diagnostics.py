@@ -10,7 +10,7 @@ import linecache
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from neuron_ir.locations import UNKNOWN_LOC, FusedLoc, Loc
+from neuron_ir.locations import UNKNOWN_LOC, FileLoc, FusedLoc, Loc
 
 __all__ = ["CODES", "Diagnostic", "IRError", "IRWarning", "fail", "nearest", "warn"]
 
@@ -72,7 +72,7 @@ class Diagnostic:
         return "\n".join(lines)
 
 
-def _line_of(place: Loc) -> str:
+def _line_of(place: FileLoc) -> str:
     linecache.checkcache(place.file)  # the file may have been written or removed since its lines were last read
     return linecache.getline(place.file, place.line)
 
