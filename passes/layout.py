@@ -22,7 +22,7 @@ from neuron_ir.types import Layout, TensorType
 __all__ = ["LayOut"]
 
 _CONVOLUTIONS = ("neuron.conv", "neuron.convolution")
-_MOST_ORDERS = 4  # candidates per value
+_MOST_ORDERS = 6  # candidates per value
 _MOST_TOGETHER = 4  # users of one value whose needs are counted together; more are counted one by one
 
 

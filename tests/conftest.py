@@ -12,7 +12,8 @@ import pytest
 from tests import quick_compile
 from tests.golden_files import GoldenFile
 
-hypothesis.settings.register_profile("steady", deadline=None)  # the first example of a test may load half the package
+# The first example of a test may load half the package; a check of a change does not depend on luck, while runs by hand explore.
+hypothesis.settings.register_profile("steady", deadline=None, derandomize=os.environ.get("CI") == "true")
 hypothesis.settings.load_profile("steady")
 
 os.environ["NEURON_IR_CACHE"] = "off"  # a test compiles what it tests, and leaves the user's cache alone

@@ -178,12 +178,15 @@ def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.speed
 def test_help_is_instant() -> None:
-    """150 ms on an idle machine, Python's own start included; processor time, so that a busy machine does not count."""
+    """150 ms on an idle machine, Python's own 45 ms to start included; processor time, as many times more as Python itself takes
+    where the machine is busy."""
 
-    def seconds() -> float:
+    def seconds(*arguments: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "neuron_ir.tools.opt", "--help"], cwd=ROOT, capture_output=True, timeout=60)
+        subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, timeout=60)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    assert min(seconds() for _ in range(7)) < 0.15
+    runs = [(seconds("-m", "neuron_ir.tools.opt", "--help"), seconds("-c", "pass")) for _ in range(7)]
+    ours, python = map(min, zip(*runs, strict=True))
+    assert ours < 0.15 * max(1, python / 0.045)
