@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Row", "Times", "interleaved", "report", "seconds"]
+__all__ = ["Row", "Times", "interleaved", "paired", "report", "seconds"]
 
 
 @dataclass(frozen=True)
@@ -74,3 +74,23 @@ def interleaved(runs: Mapping[str, Callable[[], Any]], repeats: int, warmups: in
             if number >= warmups:
                 taken[name].append((time.perf_counter() - wall, time.process_time() - processor))
     return {name: Times(*map(statistics.median, zip(*times, strict=True))) for name, times in taken.items()}
+
+
+def paired(ours: Callable[[], Any], peer: Callable[[], Any], rounds: int, warmups: int = 2) -> tuple[float, float, float]:
+    """The median times of both in seconds, and the median over rounds of how many times as fast ours was as the peer.
+
+    A round runs the peer before and after ours and takes its mean, so that a machine that speeds up or slows down bends nothing.
+    """
+    taken: list[tuple[float, float]] = []
+    for number in range(warmups + rounds):
+        before, mine, after = (_wall(run) for run in (peer, ours, peer))
+        if number >= warmups:
+            taken.append((mine, (before + after) / 2))
+    mine, theirs = (statistics.median(t) for t in zip(*taken, strict=True))
+    return mine, theirs, statistics.median(b / a for a, b in taken)
+
+
+def _wall(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

@@ -1,19 +1,18 @@
 """The named pipelines. Each name can stand in a pipeline's text; ``neuron-opt -O2`` runs ``O2``, ``--pipeline trn2`` runs ``trn2``.
 
-None of them changes a program's precision: ``precision`` must be asked for. ``trn1``, ``trn2`` and ``trn3`` are for the hardware:
-they also put composites back and join products, which may round otherwise than the program does.
+None of them changes a program's precision: ``precision`` must be asked for. ``O1`` keeps every bit. ``O2`` chooses the order of
+dims in memory and groups ops into kernels; a convolution may sum in another order. ``O3`` also puts composites back; ``trn1``,
+``trn2`` and ``trn3``, which are for the hardware, join products as well. Both may round otherwise than the program does.
 """
 
 _SIMPLIFY = "inline,func(canonicalize,fold_constants,canonicalize,cse,dce)"
 _FOR_HARDWARE = f"{_SIMPLIFY},func(raise_composites,merge_matmuls,hoist,sink,canonicalize,cse,dce)"
+_KERNELS = "func(layout{partition=false},cse,dce,fuse,layout{order=false})"
 
 PIPELINES = {
     "O0": "",
     "O1": _SIMPLIFY,
-    "O2": f"{_SIMPLIFY},func(fuse)",
-    "O3": f"{_SIMPLIFY},func(layout{{partition=false}},cse,dce,fuse,layout{{order=false}})",
-    **{
-        name: f"{_FOR_HARDWARE},func(layout{{partition=false}},fuse{{target={name}}},layout{{order=false}})"
-        for name in ("trn1", "trn2", "trn3")
-    },
+    "O2": f"{_SIMPLIFY},{_KERNELS}",
+    "O3": f"{_SIMPLIFY},func(raise_composites,cse,dce),{_KERNELS}",
+    **{name: f"{_FOR_HARDWARE},{_KERNELS.replace('fuse', f'fuse{{target={name}}}')}" for name in ("trn1", "trn2", "trn3")},
 }

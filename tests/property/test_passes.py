@@ -37,7 +37,7 @@ def test_an_exact_pass_keeps_every_bit(name: str, module: Module) -> None:
 @SLOW
 @given(modules(8))
 def test_pipelines_keep_every_bit(module: Module) -> None:
-    run(module, "O2")
+    run(module, "O1,fuse")
 
 
 @settings(SLOW, max_examples=20)
