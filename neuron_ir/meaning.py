@@ -17,6 +17,7 @@ from neuron_ir.datasizes import BIND, bindings, symbols_of
 from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.dims import DimLike, symbol
 from neuron_ir.locations import UNKNOWN_LOC, FileLoc
+from neuron_ir.shardings import Mesh
 from neuron_ir.types import TensorType
 
 __all__ = ["Frame", "Meaning", "RegionFunction", "SizingFrame", "evaluate", "expansion", "run", "spread", "x64"]
@@ -42,6 +43,9 @@ class Meaning:
         self.resources = resources
         self.module = module
         self.op: Op | None = None  # the op whose facet runs
+        self.devices: Sequence[Any] | None = None  # JAX's devices of a program over several of them, in the program's order
+        self.mesh: Mesh | None = None  # that of the manual computation that runs
+        self.axis: Any = None  # the mapped axis, or axes of the mesh, along which collectives exchange
         self.sizes: dict[str, DimLike] = {}  # sizes of the data that are known by now
         self.calling: list[str] = []  # the functions that are being called, outermost first
 
@@ -70,6 +74,10 @@ class Meaning:
 
         structs = [self.jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in out]
         return io_callback(function, structs, *operands, ordered=True)  # type: ignore[no-any-return]
+
+    def guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that the program runs on each device; an executor that rewrites programs does so inside it."""
+        return function
 
     def array(self, x: Any, type: TensorType) -> Any:
         """``x`` as an array of exactly that type, cast by JAX's rules."""

@@ -18,7 +18,7 @@ from neuron_ir.diagnostics import fail
 
 __all__ = [
     "ALIGNMENT", "ClosedJaxpr", "Literal", "RunEnded", "address", "bind_equation", "check", "compile_for",
-    "deserialize", "lower_for_cpu", "make_client", "put", "serialize", "settings",
+    "compile_for_devices", "deserialize", "lower_for_cpu", "lower_for_devices", "make_client", "put", "serialize", "settings",
 ]  # fmt: skip
 
 # XLA's CPU client shares a host array only from such an address; from any other it makes a copy.
@@ -84,6 +84,32 @@ def compile_for(client: Any, device: Any, lowered: Any, options: Mapping[str, An
     compile_options.env_option_overrides = list(options.items())
     callbacks = lowered._lowering.compile_args["host_callbacks"]
     return client.compile_and_load(lowered.compiler_ir(), xla_client.DeviceList((device,)), compile_options, callbacks)
+
+
+def lower_for_devices(function: Any, structs: Sequence[Any], shardings: Sequence[Any], results: Sequence[Any]) -> tuple[Any, int]:
+    """Like :func:`lower_for_cpu`, for the devices that the shardings of arguments and results name; ``None`` leaves one open."""
+    jitted = jax.jit(function, keep_unused=True, in_shardings=tuple(shardings), out_shardings=tuple(results))
+    lowered = jitted.trace(*structs).lower(lowering_platforms=("cpu",))
+    return lowered, len(lowered._lowering.compile_args["ordered_effects"])
+
+
+def compile_for_devices(client: Any, devices: Sequence[Any], lowered: Any, options: Mapping[str, Any], free: Sequence[bool]) -> Any:
+    """A lowered program compiled by a client for several of its devices; ``free`` says whose results' shardings it may choose."""
+    import numpy
+    from jaxlib import xla_client
+
+    compile_options = xla_client.CompileOptions()
+    compile_options.num_partitions = len(devices)
+    compile_options.device_assignment = xla_client.DeviceAssignment.create(numpy.array([[d.id for d in devices]]))
+    compile_options.env_option_overrides = list(options.items())
+    build = compile_options.executable_build_options
+    build.num_partitions = len(devices)
+    build.use_spmd_partitioning = build.use_shardy_partitioner = True
+    build.device_assignment = compile_options.device_assignment
+    if free:
+        build.allow_spmd_sharding_propagation_to_output = list(free)
+    callbacks = lowered._lowering.compile_args["host_callbacks"]
+    return client.compile_and_load(lowered.compiler_ir(), xla_client.DeviceList(tuple(devices)), compile_options, callbacks)
 
 
 def settings() -> str:

@@ -56,14 +56,18 @@ class Checks:
 class CheckedMeaning(Meaning):
     """The namespace of facets while a program is traced: conditions are kept instead of tested."""
 
-    def __init__(self, resources: Callable[[str], Any], module: Module, checks: Checks):
+    def __init__(self, resources: Callable[[str], Any], module: Module, checks: Checks, guards: Callable[..., Any] | None = None):
         from jax.extend.core import get_opaque_trace_state
 
         super().__init__(resources, module)
         self.checks = checks
         self.flags: list[Any] = []
+        self._guards = guards
         self._level = get_opaque_trace_state
         self._top = get_opaque_trace_state()
+
+    def guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self._guards(function) if self._guards is not None else function
 
     def require(self, ok: Any, message: str, values: Sequence[Any] = ()) -> None:
         diagnostic = _diagnostic(self.op, message)

@@ -14,6 +14,7 @@ from jax.tree_util import tree_leaves
 from neuron_ir.attrs import Resource
 from neuron_ir.backends.jax_cpu import disk_cache
 from neuron_ir.backends.jax_cpu._compat import settings
+from neuron_ir.backends.jax_cpu.arrays import host_view
 from neuron_ir.backends.jax_cpu.checks import CheckedMeaning, Checks
 from neuron_ir.backends.jax_cpu.disk_cache import versions
 from neuron_ir.backends.jax_cpu.guards import COMPILER_OPTIONS, protect
@@ -136,16 +137,18 @@ class Traceable(NamedTuple):
         return [jax.ShapeDtypeStruct(held_shape(t), t.dtype.numpy) for t in self.arguments]
 
 
-def traceable(module: Module, options: dict[str, Any]) -> Traceable:
+def traceable(module: Module, options: dict[str, Any], devices: Sequence[Any] | None = None) -> Traceable:
     """``@main`` as a function of weights, state, resources and inputs, in this order: large constants are arguments, not literals.
 
     It gives the results, and behind them one flag for each condition that the program states. Weights are taken as they are held.
+    ``devices`` are JAX's devices of a program over several of them, in which large constants are literals too: JAX counts the
+    arguments of such a program.
     """
     func = module.main
     signature = Signature.of(func)
-    names = resource_names(module)
+    names = resource_names(module) if devices is None else {}
     bound = (*signature.weights, *signature.state)
-    checks = Checks()
+    checks, guards = Checks(), options.get("guards", True)
     frame: type[Frame] | None = ExactFrame if options.get("subnormals") == "exact" else None
     if frame is None and has_orders(module):  # exact values do not depend on orders, and are not fast
         frame = in_order(SizingFrame if bindings(func) else Frame)
@@ -154,12 +157,14 @@ def traceable(module: Module, options: dict[str, Any]) -> Traceable:
         constants = dict(zip(names, flat[len(bound) :], strict=False))
         values = dict(zip((*bound, *signature.inputs), (*flat[: len(bound)], *flat[len(bound) + len(names) :]), strict=True))
         checks.clear()  # JAX may trace more than once
-        j = CheckedMeaning(constants.__getitem__, module, checks)
+        find = constants.__getitem__ if devices is None else lambda name: host_view(module.weights[name])[0]
+        j = CheckedMeaning(find, module, checks, protect if guards else None)
+        j.devices = devices
         results = run(func, [logical(values[i], arg.type) for i, arg in enumerate(func.args)], j, frame=frame)
         return (*results, *j.flags)
 
     arguments = [func.args[i].type for i in bound] + list(names.values()) + [func.args[i].type for i in signature.inputs]
-    return Traceable(protect(traced) if options.get("guards", True) else traced, arguments, signature, checks)
+    return Traceable(protect(traced) if guards else traced, arguments, signature, checks)
 
 
 def _build(module: Module, options: dict[str, Any]) -> tuple[Any, Checks]:

@@ -6,18 +6,26 @@ calls itself. A program runs to its end before the call returns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from neuron_ir.backends.jax_cpu._compat import compile_for, lower_for_cpu, make_client, put
+from neuron_ir.backends.jax_cpu._compat import (
+    compile_for,
+    compile_for_devices,
+    lower_for_cpu,
+    lower_for_devices,
+    make_client,
+    put,
+)
 from neuron_ir.backends.jax_cpu.arrays import aligned_empty, host_view
-from neuron_ir.backends.jax_cpu.executable import resource_names, traceable
+from neuron_ir.backends.jax_cpu.executable import Traceable, resource_names, traceable
 from neuron_ir.backends.jax_cpu.guards import COMPILER_OPTIONS
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import fail
-from neuron_ir.meaning import x64
+from neuron_ir.dialects.neuron.manual import named_sharding
+from neuron_ir.meaning import Meaning, x64
 
-__all__ = ["Host", "HostProgram"]
+__all__ = ["Host", "HostProgram", "SpmdProgram"]
 
 
 class Host:
@@ -46,28 +54,33 @@ class Host:
 
         return self.put(numpy.asarray(array), device)
 
+    def compile_for(self, module: Module, devices: Sequence[int], **options: Any) -> SpmdProgram:
+        """A verified module for several devices, which says how its arguments and results are divided, as one program on them."""
+        return SpmdProgram(self, module, devices, options)
+
     def compile(self, module: Module, device: int = 0, **options: Any) -> HostProgram:
         """A verified module of static shapes as a program on one device. Its arguments are the module's user inputs."""
         return HostProgram(self, module, device, options)
 
 
-class HostProgram:
-    """A compiled module: call it with arrays on its device; it gives a list of arrays on that device."""
+def _checked(module: Module, options: dict[str, Any], devices: Sequence[Any] | None = None) -> Traceable:
+    """A module's function and arguments; raises :class:`IRError` for one with values of its own."""
+    program = traceable(module, options, devices)
+    if program.signature.state or program.signature.weights:
+        raise fail("unsupported", f"@{module.main.name} holds weights or state of its own, which a runtime's program cannot")
+    return program
 
-    def __init__(self, host: Host, module: Module, device: int, options: dict[str, Any]):
-        import numpy
 
-        program = traceable(module, options)
-        if program.signature.state or program.signature.weights:
-            raise fail("unsupported", f"@{module.main.name} holds weights or state of its own, which a runtime's program cannot")
-        with x64():
-            self.lowered, tokens = lower_for_cpu(program.function, program.structs)
-        if program.checks.diagnostics or program.checks.calls_back:
-            raise fail("unsupported", f"@{module.main.name} states conditions at run time, which this runtime does not report")
-        self.loaded = compile_for(host.client, host.devices[device], self.lowered, COMPILER_OPTIONS)
-        weights = [host_view(module.weights[name])[0] for name in resource_names(module)]
-        self.first = [host.adopt(x, device) for x in (*[numpy.zeros(0, bool)] * tokens, *weights)]
-        self.tokens = tokens
+def _without_conditions(module: Module, program: Traceable) -> None:
+    """Raise :class:`IRError` for a traced program that states conditions."""
+    if program.checks.diagnostics or program.checks.calls_back:
+        raise fail("unsupported", f"@{module.main.name} states conditions at run time, which this runtime does not report")
+
+
+class _Loaded:
+    """What the client made of a module."""
+
+    loaded: Any
 
     def hlo(self) -> bytes:
         """The compiled program as a serialised ``HloModuleProto``."""
@@ -77,6 +90,68 @@ class HostProgram:
         """Bytes that a run takes beside arguments and results."""
         return int(self.loaded.get_compiled_memory_stats().temp_size_in_bytes)
 
+
+class HostProgram(_Loaded):
+    """A compiled module: call it with arrays on its device; it gives a list of arrays on that device."""
+
+    def __init__(self, host: Host, module: Module, device: int, options: dict[str, Any]):
+        import numpy
+
+        program = _checked(module, options)
+        with x64():
+            self.lowered, tokens = lower_for_cpu(program.function, program.structs)
+        _without_conditions(module, program)
+        self.loaded = compile_for(host.client, host.devices[device], self.lowered, COMPILER_OPTIONS)
+        weights = [host_view(module.weights[name])[0] for name in resource_names(module)]
+        self.first = [host.adopt(x, device) for x in (*[numpy.zeros(0, bool)] * tokens, *weights)]
+        self.tokens = tokens
+
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         results = self.loaded.execute_sharded([*self.first, *arrays]).disassemble_into_single_device_arrays()
         return [shards[0] for shards in results[self.tokens :]]
+
+
+class SpmdProgram(_Loaded):
+    """A module compiled for several devices: call it with, for each argument, one array per device; it gives the results alike."""
+
+    def __init__(self, host: Host, module: Module, numbers: Sequence[int], options: dict[str, Any]):
+        devices = [host.devices[i] for i in numbers]
+        program = _checked(module, options, devices)
+        with x64():
+            self.whole = jax_sharding(devices)
+            shardings = [self._sharding(module, devices, attrs) for attrs in module.main.arg_attrs]
+            results = [self._sharding(module, devices, attrs) for attrs in module.main.result_attrs]
+            self.lowered, tokens = lower_for_devices(program.function, program.structs, shardings, results)
+        _without_conditions(module, program)
+        if tokens:
+            raise fail("unsupported", f"@{module.main.name} orders its effects, which a program over several devices cannot")
+        free = [r is None for r in results]
+        self.loaded = compile_for_devices(host.client, devices, self.lowered, COMPILER_OPTIONS, free)
+
+    @staticmethod
+    def _sharding(module: Module, devices: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        j = Meaning(module=module)
+        j.devices = devices
+        text = attrs.get("sharding")
+        return named_sharding(j, str(text)) if text else None
+
+    def __call__(self, arrays: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        given = [self._joined(parts) for parts in arrays]
+        run = self.loaded.execute_sharded(given, with_tokens=True)
+        run.consume_token().block_until_ready()  # each device runs on a thread of its own, also where the client is synchronous
+        return list(run.disassemble_into_single_device_arrays())
+
+    def _joined(self, parts: Sequence[Any]) -> Any:
+        """One array per device as the one array that the client takes, which does not ask how the parts belong together."""
+        import jax
+
+        with x64():
+            return jax.make_array_from_single_device_arrays(parts[0].shape, self.whole, list(parts))
+
+
+def jax_sharding(devices: Sequence[Any]) -> Any:
+    """The sharding of an array that is whole on each of the devices."""
+    import jax
+    import numpy
+
+    return jax.sharding.NamedSharding(jax.sharding.Mesh(numpy.array(devices), ("devices",)), jax.sharding.PartitionSpec())

@@ -34,7 +34,7 @@ from neuron_ir.frontends.jax.stablehlo.types import Types, is_token, is_tuple, m
 from neuron_ir.locations import UNKNOWN_LOC
 from neuron_ir.parser import parse_dim
 from neuron_ir.trees import set_output_tree
-from neuron_ir.types import TOKEN, TensorType
+from neuron_ir.types import TOKEN, TensorType, Type
 
 __all__ = ["import_lowered", "import_module"]
 
@@ -345,6 +345,9 @@ class Importer(Translator):
         if shape is None:
             raise fail("unsupported", f"{op.name}: the sizes of its result {mlir} are not known")
         return type.with_shape(shape)
+
+    def type_of(self, type: Any) -> Type:
+        return self.types(type)
 
     def is_static(self, op: Any, index: int = 0) -> bool:
         type = self.types(op.results[index].type)

@@ -249,21 +249,32 @@ def LoadedExecutable_Execute(args: Any) -> None:
     there.sweep()
     live = there.live
     program: Any = live[args.executable]
-    arguments = [live[h] for h in program.arguments.from_address(_pointer(args.argument_lists))] if args.num_args else []
+    count = args.num_devices
+    lists = (
+        [[live[h] for h in program.arguments.from_address(a)] for a in _pointers(args.argument_lists, count)]
+        if args.num_args
+        else []
+    )
     options = struct("PJRT_ExecuteOptions").from_address(args.options)
     kept = _ints(options.non_donatable_input_indices, options.num_non_donatable_input_indices)
-    results = program.run(arguments, kept)
-    if results:
-        program.results.from_address(_pointer(args.output_lists))[:] = [there.add(b) for b in results]
+    results = program.execute(lists or [[]] * count, kept)
+    if results[0]:
+        for place, own in zip(_pointers(args.output_lists, count), results, strict=True):
+            program.results.from_address(place)[:] = [there.add(b) for b in own]
     if args.device_complete_events:
-        _pointer_at(args.device_complete_events).value = program.device.ready.address
+        _pointers(args.device_complete_events, count)[:] = [program.device.ready.address] * count
 
 
-_pointer_at = ctypes.c_size_t.from_address
+_pointer = ctypes.c_size_t
+_forms: dict[int, Any] = {}
 
 
-def _pointer(address: int) -> int:
-    return _pointer_at(address).value
+def _pointers(address: int, count: int) -> Any:
+    """The addresses, one per device, that lie at an address."""
+    form = _forms.get(count)
+    if form is None:
+        form = _forms[count] = _pointer * count
+    return form.from_address(address)
 
 
 def _program(address: int) -> LoadedExecutable:

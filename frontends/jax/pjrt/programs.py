@@ -32,8 +32,10 @@ FILE = "<jax>"  # the name of a program without places of its own
 def compile_program(client: Client, code: bytes, options: bytes) -> LoadedExecutable:
     """Import, optimise and compile a program. Raises :class:`IRError` with the user's line where something is unsupported."""
     build = build_options(options)
-    if build.num_replicas * build.num_partitions != 1:
-        raise fail("unsupported", f"a program for {build.num_replicas} x {build.num_partitions} devices; one device is supported")
+    if build.num_replicas != 1:
+        raise fail(
+            "unsupported", f"a program of {build.num_replicas} replicas; devices are partitions of one (jax.pmap, shard_map)"
+        )
     assignment, devices = _assignment(build)
     source = parse(code, file=FILE, trusted=True)
     tokens = token_positions(source)
@@ -42,29 +44,38 @@ def compile_program(client: Client, code: bytes, options: bytes) -> LoadedExecut
     with on_cpu():  # constants that JAX folds while a pass or a trace runs
         if pipeline:
             run_passes(module, pipeline)
-        program = client.host.compile(module, devices[0])
-    return LoadedExecutable(client.devices[devices[0]], module, program, tokens, assignment, hashlib.sha256(code).hexdigest())
+        program = client.host.compile(module, devices[0]) if len(devices) == 1 else client.host.compile_for(module, devices)
+    form = LoadedExecutable if len(devices) == 1 else SpmdExecutable
+    return form([client.devices[i] for i in devices], module, program, tokens, assignment, hashlib.sha256(code).hexdigest())
 
 
 class LoadedExecutable(Cell):
     """A program on a device."""
 
     __slots__ = (
-        "arguments", "device", "donated", "fingerprint", "module", "program", "results", "templates", "token_args", "token_results"
+        "arguments", "device", "devices", "donated", "fingerprint", "module", "program", "results", "templates", "token_args",
+        "token_results",
     )  # fmt: skip
 
     def __init__(
-        self, device: Device, module: Module, program: Any, tokens: tuple[set[int], set[int]], assignment: bytes, fingerprint: str
+        self,
+        devices: list[Device],
+        module: Module,
+        program: Any,
+        tokens: tuple[set[int], set[int]],
+        assignment: bytes,
+        fingerprint: str,
     ):
-        self.module, self.device, self.program, self.fingerprint = module, device, program, fingerprint
+        self.module, self.devices, self.program, self.fingerprint = module, devices, program, fingerprint
+        self.device = devices[0]
         self.token_args, self.token_results = tokens
         self.arguments = ctypes.c_size_t * (len(module.main.args) + len(self.token_args))
         self.results = ctypes.c_size_t * (len(module.main.result_types) + len(self.token_results))
-        self.templates = [Template.of(t.shape, t.dtype.numpy, device) for t in _tensors(module.main.result_types)]
+        self.templates = [Template.of(t.shape, t.dtype.numpy, self.device) for t in _tensors(module.main.result_types)]
         places = [i for i in range(len(module.main.args) + len(self.token_args)) if i not in self.token_args]
         self.donated = [i for i, attrs in zip(places, module.main.arg_attrs, strict=True) if attrs.get("donated")]
         super().__init__(
-            "LoadedExecutable", addressable_devices=[device], executable_fingerprint=fingerprint, serialized_bytes=assignment,
+            "LoadedExecutable", addressable_devices=devices, executable_fingerprint=fingerprint, serialized_bytes=assignment,
             serialized_device_assignment_deleter=native().address("succeed"),
         )  # fmt: skip
 
@@ -74,8 +85,8 @@ class LoadedExecutable(Cell):
         count = len(self.module.main.result_types) + len(self.token_results)
         results = [TOKEN if i in self.token_results else _facts(next(types)) for i in range(count)]
         cell = Cell(
-            "Executable", owner=self, executable_name=self.module.name, num_replicas=1, num_partitions=1, num_outputs=count,
-            executable_fingerprint=self.fingerprint,
+            "Executable", owner=self, executable_name=self.module.name, num_replicas=1, num_partitions=len(self.devices),
+            num_outputs=count, executable_fingerprint=self.fingerprint,
         )  # fmt: skip
         kept, kind = cell.kept, b"device"
         cell.cell.output_types = array_of([code for code, _ in results], kept, ctypes.c_int)
@@ -115,8 +126,12 @@ class LoadedExecutable(Cell):
             "peak_memory_in_bytes": sum(arguments) + sum(results) + temporary,
         }  # fmt: skip
 
+    def execute(self, buffers: Sequence[Sequence[Buffer]], kept: Sequence[int]) -> list[list[Buffer]]:
+        """The results for these arguments, per device; donated ones are deleted, except those of the indices ``kept``."""
+        return [self.run(buffers[0], kept)]
+
     def run(self, buffers: Sequence[Buffer], kept: Sequence[int]) -> list[Buffer]:
-        """The results for these arguments; donated ones are deleted, except those of the indices ``kept``."""
+        """The results on one device; see :meth:`execute`."""
         given = [b.array() for b in buffers]
         if self.token_args:
             given = [x for i, x in enumerate(given) if i not in self.token_args]
@@ -127,6 +142,26 @@ class LoadedExecutable(Cell):
         for index in sorted(self.token_results):
             results.insert(index, token(self.device))
         return results
+
+
+class SpmdExecutable(LoadedExecutable):
+    """A program on several devices, each with its part of every array."""
+
+    __slots__ = ()
+
+    def execute(self, buffers: Sequence[Sequence[Buffer]], kept: Sequence[int]) -> list[list[Buffer]]:
+        """See :meth:`LoadedExecutable.execute`."""
+        places = [i for i in range(len(buffers[0])) if i not in self.token_args]
+        results = self.program([[own[i].array() for own in buffers] for i in places])
+        made = [[Buffer.of(parts[d], device) for parts in results] for d, device in enumerate(self.devices)]
+        for index in self.donated:
+            if index not in kept:
+                for own in buffers:
+                    own[index].delete()
+        for index in sorted(self.token_results):
+            for device, own in zip(self.devices, made, strict=True):
+                own.insert(index, token(device))
+        return made
 
 
 def _tensors(types: Sequence[Type]) -> list[TensorType]:

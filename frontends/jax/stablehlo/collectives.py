@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neuron_ir.frontends.jax._compat import stablehlo
+from neuron_ir.frontends.jax._compat import sdy, stablehlo
 from neuron_ir.frontends.jax.stablehlo.rule import Translator, rule, unsupported
 from neuron_ir.types import TensorType
 
@@ -109,4 +109,22 @@ def _transfer(c: Translator, op: Any) -> dict[str, Any]:
 
 @rule("sdy.sharding_constraint")
 def _sharding_constraint(c: Translator, op: Any, x: Any) -> Any:
+    if not x.type.rank:
+        return x  # nothing to divide; JAX notes it inside of reductions, whose bodies would not be known as sums any more
     return c.b.custom_call(x, call_target_name="Sharding", backend_config=str(op.attributes["sharding"]), out=[x.type])
+
+
+@rule("sdy.manual_computation")
+def _manual_computation(c: Translator, op: Any, *inputs: Any) -> Any:
+    shardings = {
+        name: [str(part) for part in sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
+        for name in ("in_shardings", "out_shardings")
+    }
+    axes = [str(axis) for axis in sdy.ManualAxesAttr(op.attributes["manual_axes"])]
+    return c.b.manual_computation(
+        *inputs,
+        **shardings,
+        manual_axes=axes,
+        body=c.region(op, 0, [c.type_of(a.type) for a in op.regions[0].blocks[0].arguments]),
+        out=[c.out(op, None, i) for i in range(len(op.results))],
+    )

@@ -22,7 +22,7 @@ from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import DType
 from neuron_ir.frontends.jax._compat import ir
 from neuron_ir.frontends.jax.stablehlo.quantisation import Quantisation
-from neuron_ir.types import TensorType
+from neuron_ir.types import TensorType, Type
 
 __all__ = ["RULES", "SIZED", "WITHOUT_RULE", "Attributes", "Members", "Translator", "rule", "unsupported"]
 
@@ -110,6 +110,10 @@ class Translator(Attributes):
 
     def out(self, op: Any, shape: tuple[DimLike, ...] | None = None, index: int = 0) -> TensorType:
         """The type of result ``index``; ``shape`` counts where MLIR does not know the sizes."""
+        raise NotImplementedError
+
+    def type_of(self, type: Any) -> Type:
+        """The type of the IR for an MLIR type."""
         raise NotImplementedError
 
     def is_static(self, op: Any, index: int = 0) -> bool:

@@ -1,6 +1,7 @@
 """Exchange between devices. Where a group has one participant, each op has its one-device meaning.
 
-Groups of several devices need the name of a mapped axis, which the executor offers as ``j.axis``; without one the op is refused.
+Groups of several devices need an axis, ``j.axis``: the name of a mapped one, or the names of those axes of ``j.mesh`` along which
+the enclosing ``neuron.manual_computation`` divides its arrays. Without one the op is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from neuron_ir.diagnostics import fail
 from neuron_ir.dims import UNKNOWN
 from neuron_ir.dtypes import U32
 from neuron_ir.opdef import ANY, ANY_OR_TOKEN, INT_LISTS, STRINGS, TOKENS, Op, attr, op, operand, region, variadic
+from neuron_ir.shardings import axes_of_groups, moves_along
 from neuron_ir.types import TOKEN, TensorType
 
 from .reduce import monoid
@@ -33,18 +35,33 @@ def _group_size(self: Any) -> int | None:
 
 def alone(j: Any, name: str, groups: Any) -> bool:
     """Whether every participant is alone in its group; an error where it is not and no axis is offered."""
-    if getattr(j, "axis", None) is not None:
+    if j.axis is not None:
         return bool(groups) and len(groups[0]) == 1
+    if j.devices is not None:
+        raise fail("unsupported", f"{name}: an exchange between devices outside of neuron.manual_computation")
     if any(len(g) > 1 for g in groups):
         raise fail("unsupported", f"{name}: groups of {max(map(len, groups))} devices, but the reference accelerator runs one")
     return True
 
 
-def axis_groups(groups: Any) -> Any:
-    """``replica_groups`` as JAX takes them: ``None`` where one group holds all devices in order."""
-    if not groups or (len(groups) == 1 and list(groups[0]) == list(range(len(groups[0])))):
-        return None
-    return [list(g) for g in groups]
+def among(j: Any, name: str, groups: Any) -> tuple[Any, Any]:
+    """The axis that a collective of these groups runs along, and the groups on it, as JAX takes both.
+
+    The groups are ``None`` where all devices along the axis form one, in order.
+    """
+    if j.mesh is None:
+        whole = not groups or (len(groups) == 1 and list(groups[0]) == list(range(len(groups[0]))))
+        return j.axis, None if whole else [list(g) for g in groups]
+    axes = axes_of_groups(groups, j.mesh)
+    if axes is not None and set(axes) <= set(j.axis):
+        return axes, None
+    sizes = j.mesh.sizes
+    divided = [n for n, size in sizes.items() if size > 1]
+    if len(divided) == 1 and divided[0] in j.axis:
+        return divided[0], [list(g) for g in groups]
+    raise fail(
+        "unsupported", f"{name}: the groups {[list(g) for g in groups]} do not lie along the axes {j.axis} of a mesh {sizes}"
+    )
 
 
 def _resized(self: Op, x: Any, axis: int, factor: int | None, divide: bool = False) -> TensorType:
@@ -62,13 +79,13 @@ def _resized(self: Op, x: Any, axis: int, factor: int | None, divide: bool = Fal
     return choose(self, [new if i == axis else d for i, d in enumerate(x.shape)], x.dtype, list(self.operands).index(x))
 
 
-def _combine(j: Any, x: Any, body: Any, groups: Any) -> Any:
+def _combine(j: Any, x: Any, body: Any, axis: Any, groups: Any) -> Any:
     """``x`` combined over the group by ``body``, a function of two scalars."""
-    known, groups = monoid(j, body), axis_groups(groups)
+    known = monoid(j, body)
     for function, collective in ((j.lax.add, j.lax.psum), (j.lax.max, j.lax.pmax), (j.lax.min, j.lax.pmin)):
         if known is function and x.dtype != bool:
-            return collective(x, j.axis, axis_index_groups=groups)
-    parts = j.lax.all_gather(x, j.axis, axis_index_groups=groups)
+            return collective(x, axis, axis_index_groups=groups)
+    parts = j.lax.all_gather(x, axis, axis_index_groups=groups)
     each = j.jax.vmap(lambda a, b: body(a, b)[0])
     total = parts[0].reshape(-1)
     for part in parts[1:]:
@@ -103,7 +120,8 @@ class AllReduce(Op):
     def jax(j, *inputs, replica_groups, computation):
         if alone(j, "neuron.all_reduce", replica_groups):
             return inputs
-        return tuple(_combine(j, x, computation, replica_groups) for x in inputs)
+        axis, groups = among(j, "neuron.all_reduce", replica_groups)
+        return tuple(_combine(j, x, computation, axis, groups) for x in inputs)
 
 
 @op("neuron.reduce_scatter", traits=["collective"])
@@ -121,13 +139,13 @@ class ReduceScatter(Op):
     def jax(j, x, *, scatter_dimension, replica_groups, computation):
         if alone(j, "neuron.reduce_scatter", replica_groups):
             return x
-        axis, groups = scatter_dimension % x.ndim, axis_groups(replica_groups)
+        dim, (axis, groups) = scatter_dimension % x.ndim, among(j, "neuron.reduce_scatter", replica_groups)
         if monoid(j, computation) is j.lax.add and x.dtype != bool:
-            return j.lax.psum_scatter(x, j.axis, scatter_dimension=axis, axis_index_groups=groups, tiled=True)
-        parts = j.lax.all_to_all(x, j.axis, axis, axis, axis_index_groups=groups, tiled=True)
-        count = len(replica_groups[0]) if replica_groups else j.lax.axis_size(j.axis)
+            return j.lax.psum_scatter(x, axis, scatter_dimension=dim, axis_index_groups=groups, tiled=True)
+        parts = j.lax.all_to_all(x, axis, dim, dim, axis_index_groups=groups, tiled=True)
+        count = len(replica_groups[0]) if replica_groups else j.lax.axis_size(axis)
         each = j.jax.vmap(lambda a, b: computation(a, b)[0])
-        total, *rest = j.np.split(parts, count, axis)
+        total, *rest = j.np.split(parts, count, dim)
         for part in rest:
             total = each(total.reshape(-1), part.reshape(-1)).reshape(total.shape)
         return total
@@ -148,10 +166,8 @@ class AllGather(Op):
     def jax(j, *inputs, all_gather_dim, replica_groups):
         if alone(j, "neuron.all_gather", replica_groups):
             return inputs
-        groups = axis_groups(replica_groups)
-        return tuple(
-            j.lax.all_gather(x, j.axis, axis_index_groups=groups, axis=all_gather_dim % x.ndim, tiled=True) for x in inputs
-        )
+        axis, groups = among(j, "neuron.all_gather", replica_groups)
+        return tuple(j.lax.all_gather(x, axis, axis_index_groups=groups, axis=all_gather_dim % x.ndim, tiled=True) for x in inputs)
 
 
 @op("neuron.all_to_all", traits=["collective"])
@@ -187,9 +203,9 @@ class AllToAll(Op):
             return inputs
         if alone(j, "neuron.all_to_all", replica_groups or (tuple(range(split_count)),)):
             raise AssertionError("split_count equals the group's size")
-        split, concat, groups = split_dimension, concat_dimension, axis_groups(replica_groups)
+        split, concat, (axis, groups) = split_dimension, concat_dimension, among(j, "neuron.all_to_all", replica_groups)
         return tuple(
-            j.lax.all_to_all(x, j.axis, split % x.ndim, concat % x.ndim, axis_index_groups=groups, tiled=True) for x in inputs
+            j.lax.all_to_all(x, axis, split % x.ndim, concat % x.ndim, axis_index_groups=groups, tiled=True) for x in inputs
         )
 
 
@@ -210,8 +226,8 @@ class CollectivePermute(Op):
         return self.x.type
 
     def jax(j, x, *, source_target_pairs):
-        if getattr(j, "axis", None) is not None:
-            return j.lax.ppermute(x, j.axis, [tuple(p) for p in source_target_pairs])
+        if j.axis is not None:
+            return j.lax.ppermute(x, *_moves(j, source_target_pairs))
         if any(p != (0, 0) for p in source_target_pairs):
             pairs = [list(p) for p in source_target_pairs]
             raise fail("unsupported", f"neuron.collective_permute: pairs {pairs}, but the reference accelerator runs one device")
@@ -231,24 +247,40 @@ class CollectiveBroadcast(Op):
 
     def jax(j, x, *, replica_groups):
         if alone(j, "neuron.collective_broadcast", replica_groups):
-            return x if not replica_groups or any(0 in g for g in replica_groups) or hasattr(j, "axis") else j.np.zeros_like(x)
-        return j.lax.all_gather(x, j.axis, axis_index_groups=axis_groups(replica_groups))[0]
+            return x if not replica_groups or any(0 in g for g in replica_groups) or j.axis is not None else j.np.zeros_like(x)
+        axis, groups = among(j, "neuron.collective_broadcast", replica_groups)
+        return j.lax.all_gather(x, axis, axis_index_groups=groups)[0]
 
 
-def _axis_index(j: Any) -> Any:
+def _moves(j: Any, pairs: Any) -> tuple[Any, list[tuple[int, int]]]:
+    """The axis along which values move, and pairs of places on it."""
+    if j.mesh is None:
+        return j.axis, [tuple(p) for p in pairs]
+    moves = moves_along(pairs, j.mesh, j.axis)
+    if moves is None:
+        what = f"pairs {[list(p) for p in pairs]} that do not lie along the axes {j.axis} of a mesh {j.mesh.sizes}"
+        raise fail("unsupported", f"neuron.collective_permute: {what}")
+    return j.axis, moves
+
+
+def _axis_index(j: Any, name: str) -> Any:
     """This device's number."""
-    return j.np.uint32(0) if getattr(j, "axis", None) is None else j.lax.axis_index(j.axis).astype(j.np.uint32)
+    if j.axis is None and j.devices is None:
+        return j.np.uint32(0)
+    if j.axis is None or (j.mesh is not None and any(size > 1 and n not in j.axis for n, size in j.mesh.axes)):
+        raise fail("unsupported", f"{name}: a device's number where the program is that of several devices")
+    return j.lax.axis_index(j.axis).astype(j.np.uint32)
 
 
 @op("neuron.replica_id", traits=["collective"])
 class ReplicaId(Op):
-    """The number of the replica that runs this, u32; 0 on one device."""
+    """The number of the replica that runs this, u32; 0 on one device, and where the devices are partitions."""
 
     def infer(self):
         return TensorType((), U32)
 
     def jax(j):
-        return _axis_index(j)
+        return j.np.uint32(0) if j.devices is not None else _axis_index(j, "neuron.replica_id")
 
 
 @op("neuron.partition_id", traits=["collective"])
@@ -259,7 +291,7 @@ class PartitionId(Op):
         return TensorType((), U32)
 
     def jax(j):
-        return _axis_index(j)
+        return _axis_index(j, "neuron.partition_id")
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------

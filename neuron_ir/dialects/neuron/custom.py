@@ -10,6 +10,8 @@ from typing import Any
 from neuron_ir.diagnostics import fail, nearest
 from neuron_ir.opdef import ANY_OR_TOKEN, INTS, Op, attr, op, variadic
 
+from .manual import constrained
+
 __all__ = ["ON_HOST", "TARGETS", "custom_target", "read_config"]
 
 Meaning = Callable[..., Any]
@@ -92,8 +94,15 @@ class CustomCall(Op):
 # --- targets ----------------------------------------------------------------------------------------------------------
 
 
+@custom_target("Sharding")
+def _sharding(j, operands, config, out):
+    """A value, divided among the devices as the configuration says; on one device, the value itself."""
+    if j.devices is None:
+        return _unchanged(j, operands, config, out)
+    return [constrained(j, operands[0], str(config.get("", "")))]
+
+
 @custom_target(
-    "Sharding",
     "SPMDFullToShardShape",
     "SPMDShardToFullShape",
     "annotate_device_placement",
