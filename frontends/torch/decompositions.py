@@ -36,7 +36,7 @@ COMPOSITES = frozenset(
     aten.repeat_interleave.self_int aten.argsort.default aten.argsort.stable
     aten.pixel_shuffle.default aten.pixel_unshuffle.default aten.pad.default
     aten.index_add.default aten.index_copy.default aten.take_along_dim.default aten.take.default
-    aten.isin.Tensor_Tensor aten.isin.Tensor_Scalar
+    aten.isin.Tensor_Tensor aten.isin.Tensor_Scalar aten.istft.default
 """.split()
 )
 
@@ -82,7 +82,7 @@ FRESH_COMPOSITES = frozenset(
     aten.argsort.default aten.argsort.stable aten.take_along_dim.default aten.square.default
     aten.where.ScalarSelf aten.where.ScalarOther aten.where.Scalar aten.isfinite.default
     aten.__and__.Tensor aten.__or__.Tensor aten.__xor__.Tensor aten.__and__.Scalar aten.__or__.Scalar
-    aten.std.dim aten.var.dim aten.max.other aten.min.other aten.outer.default
+    aten.std.dim aten.var.dim aten.max.other aten.min.other aten.outer.default aten.istft.default
 """.split()
 )
 

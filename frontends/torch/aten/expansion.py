@@ -7,8 +7,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from neuron_ir.core import Value
 from neuron_ir.diagnostics import IRError
 from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.aten.flex import block_sparse_attention, is_block_sparse
@@ -16,6 +17,9 @@ from neuron_ir.frontends.torch.aten.hops import higher_order, inline
 from neuron_ir.frontends.torch.decompositions import decomposition_table
 from neuron_ir.frontends.torch.export import trace
 from neuron_ir.frontends.torch.lowering import Context, kept_operations, lowers
+
+if TYPE_CHECKING:
+    import torch
 
 
 @higher_order("flex_attention")
@@ -73,6 +77,62 @@ def expand(c: Context, function: Callable[..., Any]) -> Any:
     for inner in graph.graph.nodes:
         inner.meta["stack_trace"] = node.meta.get("stack_trace")  # the user's line, not that of the implementation
     return inline(c, graph, [c.reader.values[n] for n in inputs])
+
+
+_LEAST_OVERLAP = 1e-11  # torch refuses windows whose squares add up to less anywhere
+
+
+@lowers("istft.default")
+def istft(c: Context, *_args: Any, **_options: Any) -> Value:
+    """The signal of a spectrogram: frames times the window, added where they overlap, divided by the window's squares so added.
+
+    torch's own decomposition cannot be traced.
+    """
+    signal, least = expand(c, _inverse_of_frames)
+    enough = c.b.compare(least, c.scalar(_LEAST_OVERLAP, least.dtype), direction="GE")
+    c.require(enough, f"the squares of the overlapping windows add up to less than {_LEAST_OVERLAP} somewhere")
+    return signal  # type: ignore[no-any-return]
+
+
+def _inverse_of_frames(
+    x: torch.Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The signal, and the least sum of the window's squares in it."""
+    import torch
+
+    hop, width = hop_length or n_fft // 4, win_length or n_fft
+    window = torch.ones(width, dtype=x.real.dtype) if window is None else window
+    left = (n_fft - width) // 2
+    window = torch.nn.functional.pad(window, (left, n_fft - width - left))
+    frames = (x if x.dim() == 3 else x[None]).transpose(1, 2)
+    norm = "ortho" if normalized else None
+    if return_complex:
+        frames = torch.fft.ifft(frames, dim=-1, norm=norm)
+    else:
+        frames = torch.fft.irfft(frames[..., : n_fft // 2 + 1], n_fft, dim=-1, norm=norm)
+    count = frames.shape[1]
+    whole = n_fft + hop * (count - 1)
+    places = (torch.arange(count)[:, None] * hop + torch.arange(n_fft)).reshape(-1)
+
+    def overlapped(rows: torch.Tensor) -> torch.Tensor:
+        flat = rows.reshape(rows.shape[0], -1)
+        return flat.new_zeros(rows.shape[0], whole).index_add(1, places, flat)
+
+    start = n_fft // 2 if center else 0
+    end = start + length if length is not None else whole - start
+    squares = overlapped(window.square().expand(1, count, n_fft))[:, start:end]
+    signal = overlapped(frames * window)[:, start:end] / squares
+    signal = signal if x.dim() == 3 else signal[0]
+    return torch.nn.functional.pad(signal, (0, max(end - whole, 0))), squares.abs().min()
 
 
 @lowers("quantized_decomposed.*", "torchao.*")

@@ -50,7 +50,11 @@ def check_divisor(c: Context, a: Any, b: Any) -> None:
         return
     if isinstance(b, Value) and b.dense is not None and b.dense.array.all() or isinstance(b, int) and b:
         return
-    b = c.scalar(b, promoted((a, b)), b.shape if isinstance(b, Value) else ())
+    if any(d == 0 for d in c.out.shape):  # nothing is divided
+        return
+    is_open = any(not isinstance(d, int) for d in c.out.shape)  # a symbolic size may be 0
+    dtype = promoted((a, b))
+    b = c.spread(a, b, dtype=dtype)[1] if is_open else c.scalar(b, dtype, b.shape if isinstance(b, Value) else ())
     c.require(c.b.compare(b, c.scalar(0, b.dtype, b.shape), direction="NE"), f"an integer is divided by 0 in {b.type}")
 
 

@@ -229,8 +229,6 @@ def cumulative(c: Context, x: Value, dim: int, dtype: Any = None) -> Value:
     y = c.cast(x, c.out.dtype)
     if not x.shape:
         return y
-    if name == "logcumsumexp" and y.dtype.is_complex:
-        raise c.unsupported("complex numbers")
     op = "cumlogsumexp" if name == "logcumsumexp" else name
     return c.b.make(f"neuron.{op}", y, axis=axis_of(dim, len(x.shape)), out=TensorType(x.shape, c.out.dtype))
 

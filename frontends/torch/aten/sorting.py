@@ -7,6 +7,7 @@ from typing import Any
 from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.dialects.neuron.shapes import product
+from neuron_ir.dims import DimLike
 from neuron_ir.dtypes import I64
 from neuron_ir.frontends.torch.aten.views import section
 from neuron_ir.frontends.torch.lowering import Context, axis_of, lowers
@@ -46,10 +47,14 @@ def msort(c: Context, x: Value) -> Value:
 
 
 @lowers("topk.default")
-def topk(c: Context, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def topk(c: Context, x: Value, k: DimLike, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     if not x.shape:
         return (x, c.scalar(0, I64)) if k == 1 else (c.scalar(0, x.dtype, c.out.shape), c.scalar(0, I64, c.out.shape))
-    return c.b.top_k(x, k=k, axis=axis_of(dim, len(x.shape)), largest=largest)
+    axis = axis_of(dim, len(x.shape))
+    if isinstance(k, int):
+        return c.b.top_k(x, k=k, axis=axis, largest=largest)
+    places = section(c, c.b.argsort(x, dimension=axis, descending=largest), axis, 0, k)
+    return c.b.take_along_axis(x, places, axis=axis, policy="clamp"), places
 
 
 # --- one element by its rank ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 from neuron_ir.attrs import Dense
 from neuron_ir.dtypes import BOOL as BOOL_TYPE
 from neuron_ir.dtypes import I64, DType
-from neuron_ir.opdef import ANY, BOOL, FLOAT, INT, INTS, REAL, Op, attr, declare, op, operand, region, variadic
+from neuron_ir.opdef import ANY, BOOL, COMPLEX, FLOAT, INT, INTS, REAL, Op, attr, declare, op, operand, region, variadic
 from neuron_ir.types import TensorType
 
 from .shapes import axes_of, axis_of
@@ -435,12 +435,45 @@ _cumulative("cumsum", ANY, f"Running sum. {_RUN_WIDE}", lambda j, x, a, r: j.lax
 _cumulative("cumprod", ANY, f"Running product. {_RUN_WIDE}", lambda j, x, a, r: j.lax.cumprod(x, a, r), wide=True)
 _cumulative("cummax", REAL, f"Running maximum; NaN wins from where it stands on. {_RUN}", lambda j, x, a, r: j.lax.cummax(x, a, r))
 _cumulative("cummin", REAL, f"Running minimum; NaN wins from where it stands on. {_RUN}", lambda j, x, a, r: j.lax.cummin(x, a, r))
+
+
+def _run_logsumexp(j, x, axis, reverse):
+    if not j.np.issubdtype(x.dtype, j.np.complexfloating):
+        return j.lax.cumlogsumexp(x, axis, reverse)
+
+    def step(total, new):
+        total = _log_add_exp(j, new, total)
+        return total, total
+
+    rows = j.np.moveaxis(x.astype(j.np.complex128), axis, 0)
+    start = j.np.full(rows.shape[1:], -j.np.inf, rows.dtype)
+    return j.np.moveaxis(j.lax.scan(step, start, rows, reverse=reverse)[1], 0, axis)
+
+
+def _log_add_exp(j, x, y):
+    """``log(exp(x) + exp(y))`` of complex numbers: the one of the larger real part plus a correction within +-pi/2. The imaginary
+    part is not brought back into +-pi, so the order in which many are added matters.
+    """
+    is_less = x.real < y.real
+    small, large = j.np.where(is_less, x, y), j.np.where(is_less, y, x)
+    sum = large + j.np.log1p(j.np.exp(small - large))
+    infinite = j.np.log(_exp_of_infinite(j, small) + _exp_of_infinite(j, large))
+    edge = j.np.where(small.real < 0, small, infinite)
+    sum = j.np.where(j.np.isinf(small.real) & (small.real == large.real), edge, sum)
+    return j.np.where(j.np.isnan(x) | j.np.isnan(y), j.lax.complex(j.np.nan, j.np.nan), sum)
+
+
+def _exp_of_infinite(j, x):
+    size = j.np.exp(x.real)
+    return j.lax.complex(size * j.np.cos(x.imag), j.np.where(x.imag == 0, 0.0, size * j.np.sin(x.imag)))
+
+
+_RUN_LOG = (
+    "Complex sums add one element after another, in c128; the imaginary part follows the element of the largest real part and is"
+    " not brought back into +-pi."
+)
 _cumulative(
-    "cumlogsumexp",
-    FLOAT,
-    f"Running log of the sum of exponentials. {_RUN_WIDE}",
-    lambda j, x, a, r: j.lax.cumlogsumexp(x, a, r),
-    wide=True,
+    "cumlogsumexp", FLOAT | COMPLEX, f"Running log of the sum of exponentials. {_RUN_WIDE} {_RUN_LOG}", _run_logsumexp, wide=True
 )
 
 

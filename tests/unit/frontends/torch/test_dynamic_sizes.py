@@ -122,3 +122,12 @@ def test_constraints_have_one_form() -> None:
     assert str(either) == "a == b or b == 1" and str(either.at({"a": 3})) == "3 == b or b == 1"
     assert [either.at({"a": a, "b": b}) for a, b in ((3, 3), (3, 1), (3, 2))] == [True, True, False]
     assert constraint(a, "<", a) is False and constraint(a + 1, ">", a) is True
+
+
+def test_as_many_of_the_largest_as_a_size_says() -> None:
+    def f(x):
+        return x.topk(x.shape[0] - 1, 0), x.topk(x.shape[0], 0, largest=False)[0]
+
+    program = neuron_ir.compile(neuron_ir.from_torch(f, (torch.ones(5, 2),), dynamic_shapes=({0: Dim("n", min=3, max=9)},)))
+    x = torch.tensor([[3.0, -0.5], [float("nan"), 2.0], [1.0, 7.0], [-4.0, 0.0]])
+    torch.testing.assert_close(program(x), f(x), equal_nan=True)

@@ -118,3 +118,17 @@ def test_a_histogram_between_the_bounds_of_its_elements_wants_them_finite() -> N
             assert torch.equal(torch.as_tensor(got), w)
     with pytest.raises(IRError, match="histc: an element is not finite"):
         compiled(torch.tensor([1.0, float("nan"), 0, 0]), torch.ones(2))
+
+
+def test_windows_that_leave_a_gap_are_refused_as_in_torch() -> None:
+    frames, window = torch.ones(3, 2, dtype=torch.complex64), torch.tensor([0.0, 1, 1, 1])
+
+    def signal(x: torch.Tensor, window: torch.Tensor) -> torch.Tensor:
+        return torch.istft(x, 4, 4, window=window, center=False)
+
+    run = program(signal, frames, window)
+    torch.testing.assert_close(run(frames, window + 1), signal(frames, window + 1))
+    with pytest.raises(RuntimeError):
+        signal(frames, window)
+    with pytest.raises(IRError, match=r"aten.istft.default: the squares of the overlapping windows add up to less than 1e-11"):
+        run(frames, window)

@@ -84,6 +84,9 @@ DIVISION = {
     "floored floats, zeros and infinities": (
         lambda a, b: torch.floor_divide(a, b), t([-7.0, 7.0, 1.0, -0.0, 1.0, INF]), t([2.0, -2.0, 0.0, 3.0, INF, 2.0]),
     ),
+    "where there is nothing, 0 divides it": (
+        lambda a, b: (a // 0, a % b, torch.fmod(a, 0), torch.div(a, b, rounding_mode="trunc")), t([], I64), t([0], I64),
+    ),
     "truncated halves": (lambda a, b: torch.div(a, b, rounding_mode="trunc"), t([7.0, -9.5], BF16), t([2.0, 3.0], BF16)),
     "floored halves": (lambda a, b: torch.div(a, b, rounding_mode="floor"), t([7.0, -9.5], F16), t([2.0, 3.0], F16)),
     "fmod of i64 (BC-091)": (lambda a: torch.fmod(a, 2), t([421123111], I64)),
@@ -221,6 +224,13 @@ LINEAR = {
         lambda a: torch.fft.irfft(torch.fft.rfft(a), n=5, norm="ortho"), t([1.0, 2.0, 3.0, 4.0, 5.0]),
     ),
     "real part of a transform (BC-109)": (lambda a: torch.fft.fft2(a).real, torch.arange(6.0).reshape(2, 3)),
+    "signal of a spectrogram": (
+        lambda a: torch.istft(a, 4, 2, win_length=3, window=torch.tensor([0.5, 1.0, 0.25]), length=6),
+        torch.complex(torch.arange(12.0).reshape(3, 4), torch.arange(12.0).reshape(3, 4).sin()),
+    ),
+    "running logarithm of complex sums goes on beyond pi": (
+        lambda a: a.logcumsumexp(0), t([1 + 3j, 1 + 3.1j, 9 + 4j, complex(-INF, 2), complex(INF, 1), complex(INF, 0), NAN], C64),
+    ),
     "polar": (torch.polar, t([1.0, 2.0]), t([0.5, -3.0])),
     "einsum": (lambda a, b: torch.einsum("ij,kj->ik", a, b), torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)),
 }  # fmt: skip
