@@ -2,8 +2,8 @@
 
 Two thousand programs of one or two small operations cost XLA 60 to 200 ms each, of which its fusion emitter and LLVM's
 optimisations take two thirds to three quarters; neither has a part in what these tests judge. Tests of the executor, its guards
-and whole programs compile as users do, and so do tests marked ``accuracy``: XLA's own approximations are theirs to judge. So do
-golden files; the random modules of property/test_passes.py are run op by op, where XLA has nothing to fuse, and the many stages of
+and whole programs compile as users do, and so do tests marked ``accuracy``: XLA's own approximations are theirs to judge. Golden
+files and the random modules of property/test_passes.py are run op by op, where XLA has nothing to fuse, and the many stages of
 test_data_sizes.py ask for sizes.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent
-FOLDERS = ("unit/dialects/", "unit/frontends/", "property/test_passes.py", "integration/test_data_sizes.py")
+FOLDERS = ("golden/", "unit/dialects/", "unit/frontends/", "property/test_passes.py", "integration/test_data_sizes.py")
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 OPTIONS = {**UNOPTIMISED, "xla_cpu_use_fusion_emitters": False}
