@@ -153,6 +153,8 @@ def _sounds(model: Any, asked: set[str]) -> Iterator[Inputs]:
         for frames in lengths:
             for shape in ((1, bands, frames), (1, frames, bands)):
                 given: Inputs = {"input_features": lambda s=shape: torch.randn(s)}
+                if "feature_attention_mask" in asked:
+                    yield {**given, "feature_attention_mask": torch.ones(1, frames, dtype=torch.long)}
                 if "input_features_mask" in asked:
                     yield {**given, "input_features_mask": torch.ones(1, frames, dtype=torch.bool)}
                 yield given

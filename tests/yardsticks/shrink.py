@@ -244,9 +244,10 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "instructblip": {"image_token_index": 120},
     "instructblipvideo": {"video_token_index": 120},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
-    "levit": {"image_size": 64},
+    "levit": {"image_size": 64, "patch_size": 16},
     "llama4": {"intermediate_size": 256},
     "mamba2": {"num_heads": 8},
+    "mistral4": {"head_dim": 2 * HEAD},
     "mllama": {"vision_output_dim": 6 * HIDDEN},
     "mobilebert": {"intra_bottleneck_size": HIDDEN},
     "mobilevitv2": {"image_size": 64},
@@ -259,8 +260,10 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "local_attn_chunk_length": 4,
         "lsh_attn_chunk_length": 4,
     },
+    "step3p7": {"sliding_window": 8},
     "swin": {"window_size": 2, "image_size": 64},
     "textnet": {"stem_out_channels": 16},
+    "voxtral": {"intermediate_size": 4 * HIDDEN, "audio_token_id": 120},
     "xmod": {"default_language": "en_XX"},
 }
 

@@ -108,6 +108,7 @@ def build(case: str) -> tuple[Any, dict[str, Any]]:
 
     family, kind = case.split(":")
     failure: Exception | None = None
+    refusal: Exception | None = None
     for config in attempts(kind):
         try:
             cls = _class(family, kind)
@@ -124,8 +125,8 @@ def build(case: str) -> tuple[Any, dict[str, Any]]:
                     model(**inputs)
                 return model, inputs
             except Exception as error:
-                failure = error
-    raise failure or ValueError("no configuration")
+                refusal = refusal or error  # the inputs that are tried first are those that fit best
+    raise refusal or failure or ValueError("no configuration")
 
 
 def _class(family: str, kind: str) -> Any:
