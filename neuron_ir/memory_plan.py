@@ -7,12 +7,13 @@ the start (and to the end, unless given away), results to the end. Reshapes and 
 from __future__ import annotations
 
 import bisect
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from neuron_ir.core import Func, Op, Value
+from neuron_ir.core import Block, Func, Op, Value
 from neuron_ir.traffic import FREE, Sizes, body_of
 
 __all__ = ["MemoryPlan", "memory_json", "memory_plan", "memory_table"]
@@ -39,9 +40,10 @@ class MemoryPlan:
     """What :func:`memory_plan` finds.
 
     ``peak_bytes`` is what lives at once at most, when kernel number ``peak_kernel`` runs; ``plain_peak_bytes`` the same without
-    reuse. ``arena_bytes`` is the memory for all that is neither argument nor result when each is placed in the smallest hole that
-    holds it. ``reuses`` pairs the name of a value with that of the dead value whose memory it takes; ``donations`` pairs
-    arguments, by index, with the results that can be written over them.
+    reuse; ``live_bytes`` is what lives when each kernel runs, what a loop, branch or call needs inside included. ``arena_bytes`` is
+    the memory for all that is neither argument nor result when each is placed in the smallest hole that holds it. ``reuses`` pairs
+    the name of a value with that of the dead value whose memory it takes; ``donations`` pairs arguments, by index, with the results
+    that can be written over them.
     """
 
     kernels: list[Op]
@@ -50,6 +52,7 @@ class MemoryPlan:
     peak_bytes: int
     peak_kernel: int
     plain_peak_bytes: int
+    live_bytes: list[int]
     arena_bytes: int
     reuses: list[tuple[str, str]]
     donations: list[tuple[int, int]]
@@ -61,12 +64,15 @@ def memory_plan(func: Func) -> MemoryPlan:
     kernels = [op for op in func.body.ops if op.name not in FREE and "terminator" not in op.spec.traits]
     at = {op: i for i, op in enumerate(kernels)}
     lives = _lives(func, kernels, at)
-    plain = _peak(_plain_buffers(func, lives, sizes), len(kernels))[0]
+    inner = [_inner_bytes(op, sizes, (func.name,)) for op in kernels]
+    plain = max(_live(_plain_buffers(func, lives, sizes), inner))
     donations = _donations(func, lives, at)
     buffers, reuses = _buffers(func, lives, at, sizes, dict(donations))
-    peak, where = _peak(buffers, len(kernels))
+    live = _live(buffers, inner)
+    peak = max(live)
     arguments = sum(b.size for b in buffers if b.argument is not None)
-    return MemoryPlan(kernels, buffers, arguments, peak, where, plain, _place(buffers, len(kernels)), reuses, donations)
+    arena = _place(buffers, len(kernels))
+    return MemoryPlan(kernels, buffers, arguments, peak, live.index(peak) - 1, plain, live[1:-1], arena, reuses, donations)
 
 
 def root_of(value: Value) -> Value:
@@ -185,18 +191,45 @@ def _dying(v: Value, lives: dict[Value, tuple[int, int]]) -> Iterator[Value]:
             yield operand
 
 
-def _peak(buffers: Sequence[Buffer], kernels: int) -> tuple[int, int]:
-    """The most bytes that live at once, and the kernel then."""
-    steps = [0] * (kernels + 3)
+def _live(buffers: Sequence[Buffer], inner: Sequence[int]) -> list[int]:
+    """Bytes that live before all kernels, when each runs, and after them; ``inner``: what each kernel needs for itself."""
+    steps = [0] * (len(inner) + 3)
     for b in buffers:
         steps[b.first + 1] += b.size
         steps[b.last + 2] -= b.size
-    live = best = where = 0
-    for i, step in enumerate(steps):
-        live += step
-        if live > best:
-            best, where = live, i - 1
-    return best, where
+    return [live + own for live, own in zip(itertools.accumulate(steps[:-1]), [0, *inner, 0], strict=True)]
+
+
+def _inner_bytes(op: Op, sizes: Sizes, calling: tuple[str, ...]) -> int:
+    """The most bytes that live at once inside of a loop, branch or called function, beside what goes in; kernels need none."""
+    if op.name == "func.call":
+        func, name = op.block.func if op.block is not None else None, str(op.get("callee"))
+        if func is None or func.module is None or name in calling:
+            return 0
+        return _block_bytes(func.module.funcs[name].body, sizes, (*calling, name))
+    if "control" not in op.spec.traits:
+        return 0
+    return max((_block_bytes(region, sizes, calling) for region in op.regions), default=0)
+
+
+def _block_bytes(block: Block, sizes: Sizes, calling: tuple[str, ...]) -> int:
+    """The most bytes of a block's own values that live at once; what it yields lives to its end."""
+    ops = list(block.ops)
+    last: dict[Value, int] = {}
+    for i, op in enumerate(ops):
+        for inner in op.walk() if "control" in op.spec.traits else (op,):
+            last.update((root_of(v), i) for v in inner.operands)
+    dies: dict[int, int] = {}
+    live = most = 0
+    for i, op in enumerate(ops):
+        if op.name not in FREE and "terminator" not in op.spec.traits:
+            live += sum(sizes.bytes(r.type) for r in op.results)
+            most = max(most, live + _inner_bytes(op, sizes, calling))
+            for r in op.results:
+                end = last.get(r, i)
+                dies[end] = dies.get(end, 0) + sizes.bytes(r.type)
+        live -= dies.get(i, 0)
+    return most
 
 
 def _place(buffers: Sequence[Buffer], kernels: int) -> int:
