@@ -179,11 +179,14 @@ class Cache:
         """Remove the programs used longest ago until the rest is below the limit, and what dead processes left; gives how many."""
         files, now = [], time.time()
         for file in self._files():
+            try:
+                status = file.stat()
+            except OSError:  # another process removed it meanwhile
+                continue
             if file.name.endswith(".tmp"):
-                if now - file.stat().st_mtime > _STALE:
+                if now - status.st_mtime > _STALE:
                     self._discard(Path(file.path))
             elif file.name.endswith(_SUFFIX):
-                status = file.stat()
                 files.append((status.st_mtime, status.st_size, file.path))
         total, removed = sum(size for _, size, _ in files), 0
         for _, size, path in sorted(files):
@@ -232,16 +235,21 @@ class Cache:
                 log.debug("cannot remove %s: %s", path, error)
 
     def _is_private(self) -> bool:
-        """Whether only its owner and his group can put files there; says so once where others can."""
+        """Whether it is this user's, or the system's, and only the owner and the group can put files there; says once where not."""
         if sys.platform == "win32":
             return True
         try:
-            mode = self.folder.stat().st_mode
+            status = self.folder.stat()
         except OSError:
             return True  # what is wrong with it shows when a file is read or written
-        if mode & stat.S_IWOTH:
-            _warn_once(f"compiled programs are neither kept in nor taken from {self.folder}: anybody can write to it")
-        return not mode & stat.S_IWOTH
+        if status.st_mode & stat.S_IWOTH:
+            problem = "anybody can write to it"
+        elif status.st_uid not in (0, os.geteuid()):
+            problem = f"it belongs to another user, number {status.st_uid}"
+        else:
+            return True
+        _warn_once(f"compiled programs are neither kept in nor taken from {self.folder}: {problem}")
+        return False
 
 
 def observe(observer: Callable[[str, bytes], None]) -> None:

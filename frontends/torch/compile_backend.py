@@ -52,11 +52,18 @@ def _compile(kind: str, options: CompileOptions, graph: torch.fx.GraphModule, _i
     """One functional graph as a function of a list of inputs, which it empties, in torch's boxed calling convention."""
     import torch
 
-    # A backward pass may be compiled and run inside a frame that Dynamo watches: it must trace neither.
-    make = torch.compiler.disable(_compiled)
-    run = torch.compiler.disable(_compat.get("make_boxed_func")(make(kind, options, graph)))
-    run._boxed_call = True
-    return run
+    made = torch.compiler.disable(_compiled)(kind, options, graph)
+    # A backward pass may run inside a frame that Dynamo watches, which must not trace it. The others are called from Dynamo's own
+    # code, untraced; one more layer of that would cost on every call.
+    run = torch.compiler.disable(made) if kind == "backward" else made
+
+    def boxed(inputs: list[Any]) -> Any:
+        given = tuple(inputs)
+        inputs.clear()
+        return run(*given)
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]
+    return boxed
 
 
 def _compiled(kind: str, options: CompileOptions, graph: torch.fx.GraphModule) -> Callable[..., Any]:

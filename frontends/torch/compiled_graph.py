@@ -29,6 +29,9 @@ __all__ = ["CompiledGraph", "import_graph"]
 
 log = logging.getLogger(__name__)
 
+# Codes under which a pass says that an option or a program is not for it. Any other code is of a pass that failed.
+_REFUSALS = ("capacity", "pass", "precision", "unsupported")
+
 
 def import_graph(graph: torch.fx.GraphModule, seed: int | None) -> Module:
     """A functional graph as a module; all its placeholders are inputs."""
@@ -63,12 +66,15 @@ class CompiledGraph:
         """What the graph gives, without torch's tokens."""
         import torch
 
-        sizes = tuple(int(inputs[position]) for position, _, _ in self.size_inputs)
         if not self.is_size:
             return []
-        tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+        sizes = tuple([int(inputs[position]) for position, _, _ in self.size_inputs])
+        tensors = [x for x in inputs if type(x) is torch.Tensor or isinstance(x, torch.Tensor)]
         listed = self.program(sizes).positional(tensors)
-        given = [self.given(value, is_size) for value, is_size in zip(listed, self.is_size, strict=True)]
+        given = [
+            value if type(value) is torch.Tensor and not is_size else self.given(value, is_size)
+            for value, is_size in zip(listed, self.is_size, strict=True)
+        ]
         if self.options.verify is not False:
             self.verify(inputs, tensors, sizes)
         return given
@@ -111,7 +117,7 @@ class CompiledGraph:
 
 
 def _optimise(graph: torch.fx.GraphModule, module: Module, options: CompileOptions, folder: Path | None) -> None:
-    """Run the pipeline on the module of a graph, in place.
+    """Run the pipeline on the module of a graph, in place. What a pass refuses comes out as it is.
 
     Where a pass fails, it fails again on a fresh module, and what replays it is left in a folder that the error names: below that
     of the graph, or a new one in the system's folder for temporary files.
@@ -119,7 +125,9 @@ def _optimise(graph: torch.fx.GraphModule, module: Module, options: CompileOptio
     passes = parse_pipeline(options.passes)
     try:
         PassManager(passes, [VerifyEach()]).run(module)
-    except IRError:
+    except IRError as error:
+        if isinstance(error.__cause__, IRError) and error.code in _REFUSALS:
+            raise
         parent = folder or Path(tempfile.mkdtemp(prefix="neuron_ir_"))
         again = PassManager(passes, [VerifyEach(), CrashReproducer(parent / "reproducer")])
         again.run(import_graph(graph, options.seed))

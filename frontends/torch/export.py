@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from neuron_ir.diagnostics import fail
+from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.frontends.torch import _compat
 from neuron_ir.frontends.torch.decompositions import KEEP, decomposition_table, retrace_table
 from neuron_ir.frontends.torch.inplace import rewrite_private_writes
@@ -154,6 +154,8 @@ def _traced_again(program: ExportedProgram, keep: frozenset[str]) -> ExportedPro
     """torch's functional form of a program; what torch itself cannot bring into that form is refused in its words."""
     try:
         return program.run_decompositions(retrace_table(keep))
+    except IRError:  # a decomposition of ours says itself what is wrong, and where
+        raise
     except Exception as error:  # torch has no common class for this
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise fail("unsupported", f"torch cannot bring the program into a functional form: {reason}") from error

@@ -38,6 +38,14 @@ def test_a_crash_in_a_pass_leaves_what_replays_it_and_says_where(tmp_path: Path,
     torch.testing.assert_close(torch.compile(torch.sin, backend="neuron")(torch.ones(2)), torch.ones(2).sin())
 
 
+def test_what_a_pass_refuses_is_no_crash_and_leaves_nothing(tmp_path: Path) -> None:
+    options = {"dump_dir": str(tmp_path), "pipeline": "fuse{capacity=-1}"}
+    with pytest.raises(BackendCompilerFailed, match=r"capacity = -1 is negative") as caught:
+        torch.compile(torch.sin, backend="neuron", options=options)(torch.ones(2))
+    assert "replay" not in str(caught.value)
+    assert not list(tmp_path.glob("*/reproducer"))
+
+
 def test_an_interrupt_in_the_middle_of_a_compile_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_args: object, **_options: object) -> None:
         raise KeyboardInterrupt

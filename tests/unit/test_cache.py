@@ -97,6 +97,27 @@ def test_a_folder_open_to_everybody_is_not_used(store: Cache) -> None:
     assert not store.store(PARTS, b"code")
 
 
+def test_a_folder_of_another_user_is_not_used(store: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.store(PARTS, b"code")
+    os.chown(store.folder, 12345, -1) if os.geteuid() == 0 else monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.warns(IRWarning, match="it belongs to another user, number"):
+        assert store.load(PARTS) is None
+    assert not store.store(PARTS, b"code")
+
+
+def test_a_program_that_another_process_removes_meanwhile_is_passed_over(store: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        store.store(PARTS | {"name": name}, b"code")
+    (store.folder / ".left.tmp").write_bytes(b"")
+    seen = list(store._files())
+    for file in seen[1:]:
+        os.unlink(file.path)
+    monkeypatch.setattr(store, "_files", lambda: iter(seen))
+    store.limit = 0
+    assert store.evict() == 1 - seen[0].name.endswith(".tmp")
+    assert store.entries() == []
+
+
 def test_the_environment_chooses_folder_mode_and_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert opened() is None  # the test run's own setting
     monkeypatch.setenv("NEURON_IR_CACHE", "readonly")

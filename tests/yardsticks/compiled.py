@@ -49,15 +49,15 @@ def _outcome(case: str) -> tuple[str, str]:
 
     name, dtype, index = case.rsplit(":", 2)
     try:
-        samples = opinfo._samples(name, dtype)
+        samples = opinfo.samples_of(name, dtype)
         if int(index) >= len(samples):
             return "no sample", ""
-        op = opinfo._ops()[name]
-        call = opinfo._Call(op, samples[int(index)])
+        op = opinfo.operators()[name]
+        call = opinfo.Call(op, samples[int(index)])
         expected, again = call.eager(call.tensors), call.eager(call.tensors, seed=1)
     except Exception as error:
         return "no sample", f"torch: {type(error).__name__}: {error}"
-    random = name.startswith(opinfo._UNINITIALISED) or opinfo._problem(expected, again, call, {}) != ""
+    random = name.startswith(opinfo.UNINITIALISED) or opinfo.problem_of(expected, again, call, {}) != ""
     differentiable = op.supports_autograd and getattr(torch, path.DTYPES[dtype]) in op.supported_backward_dtypes("cpu")
     try:
         want = _values(call, call.apply, differentiable)
@@ -93,14 +93,14 @@ def _values(call: Any, function: Any, differentiable: bool) -> tuple[list[Any], 
 
 def _judge(call: Any, want: tuple[list[Any], list[Any]], got: tuple[list[Any], list[Any]], random: bool) -> tuple[str, str]:
     """Whether results and gradients are torch's, or those of double precision."""
-    problem = opinfo._problem(want[0], got[0], call, {"shape_only": random})
+    problem = opinfo.problem_of(want[0], got[0], call, {"shape_only": random})
     if not problem:
         gradient = path.difference(want[1], got[1], by_type=random)
         problem = gradient and f"gradient: {gradient}"
     if not problem:
         return "right", "by shape" if random else ""
-    exact = _exact(call, bool(want[1])) if not random and not opinfo._type_problem(want[0], got[0]) else None
-    if exact is not None and not opinfo._problem(exact[0], got[0], call, {"check_dtype": False}):
+    exact = _exact(call, bool(want[1])) if not random and not opinfo.type_problem(want[0], got[0]) else None
+    if exact is not None and not opinfo.problem_of(exact[0], got[0], call, {"check_dtype": False}):
         if not path.difference(exact[1], got[1], check_dtype=False):
             return "right", "as in double precision"
     return "wrong", problem

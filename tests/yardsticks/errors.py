@@ -21,7 +21,7 @@ _OURS = ("aten.", "prims.", "neuron.")
 
 def cases(args: Any) -> list[str]:
     """All malformed calls on the CPU, operator by operator."""
-    return [f"{name}:{i}" for name, op in opinfo._ops().items() if op.error_inputs_func for i in range(len(_samples(name)))]
+    return [f"{name}:{i}" for name, op in opinfo.operators().items() if op.error_inputs_func for i in range(len(_samples(name)))]
 
 
 def prepare() -> None:
@@ -35,7 +35,7 @@ def _samples(name: str) -> list[Any]:
 
     torch.manual_seed(0)
     warnings.simplefilter("ignore")
-    op = opinfo._ops()[name]
+    op = opinfo.operators()[name]
     try:
         return list(op.error_inputs("cpu"))
     except RuntimeError as error:  # a few entries build their inputs on other devices
@@ -51,7 +51,7 @@ def run_case(case: str) -> tuple[str, str]:
     warnings.simplefilter("ignore")
     name, index = case.rsplit(":", 1)
     sample = _samples(name)[int(index)].sample_input
-    call = opinfo._Call(opinfo._ops()[name], sample)
+    call = opinfo.Call(opinfo.operators()[name], sample)
     try:
         call.eager(call.tensors)
     except Exception as error:

@@ -19,7 +19,7 @@ from tests.yardsticks import path
 
 NAME = "opinfo"
 _MOST = 400  # samples looked at per operator
-_UNINITIALISED = ("empty", "new_empty", "empty_like", "new_empty_strided", "empty_strided", "empty_permuted")
+UNINITIALISED = ("empty", "new_empty", "empty_like", "new_empty_strided", "empty_strided", "empty_permuted")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def cases(args: argparse.Namespace) -> list[str]:
 
     names = [
         f"{name}:{d}"
-        for name, op in _ops().items()
+        for name, op in operators().items()
         for d in args.dtypes.split(",")
         if getattr(torch, path.DTYPES[d]) in _supported(op)
     ]
@@ -42,7 +42,7 @@ def cases(args: argparse.Namespace) -> list[str]:
 
 
 @cache
-def _ops() -> dict[str, Any]:
+def operators() -> dict[str, Any]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     return {f"{op.name}/{op.variant_test_name}".removesuffix("/"): op for op in op_db}
@@ -58,12 +58,12 @@ def _supported(op: Any) -> set[Any]:
 
 
 @lru_cache(maxsize=2)
-def _samples(name: str, dtype: str) -> list[Any]:
+def samples_of(name: str, dtype: str) -> list[Any]:
     """The samples in the order in which they are tried."""
     import torch
 
     torch.manual_seed(0)
-    op = _ops()[name]
+    op = operators()[name]
     every = list(itertools.islice(op.sample_inputs("cpu", getattr(torch, path.DTYPES[dtype]), requires_grad=False), _MOST))
     first = next((i for i, s in enumerate(every[:4]) if not _has_empty(s)), 0)
     rest = every[:first] + every[first + 1 :]
@@ -85,18 +85,18 @@ def run_case(case: str) -> tuple[str, str]:
     warnings.simplefilter("ignore")
     name, dtype, index = case.rsplit(":", 2)
     try:
-        samples = _samples(name, dtype)
+        samples = samples_of(name, dtype)
     except Exception as error:
         return "no sample", f"{type(error).__name__}: {error}"
     if int(index) >= len(samples):
         return "no sample", ""
-    call = _Call(_ops()[name], samples[int(index)])
+    call = Call(operators()[name], samples[int(index)])
     try:
         expected = call.eager(call.tensors)
         expected_again = call.eager(call.tensors, seed=1)
     except Exception as error:
         return "no sample", f"torch: {type(error).__name__}: {error}"
-    random = name.startswith(_UNINITIALISED) or _problem(expected, expected_again, call, {}) != ""
+    random = name.startswith(UNINITIALISED) or problem_of(expected, expected_again, call, {}) != ""
     try:
         program = torch.export.export(call.module(), tuple(call.copies()), strict=False)
     except Exception as error:
@@ -104,17 +104,17 @@ def run_case(case: str) -> tuple[str, str]:
     return _judge(call, program, expected, random, dtype)
 
 
-def _judge(call: _Call, program: Any, expected: Any, random: bool, dtype: str) -> tuple[str, str]:
+def _judge(call: Call, program: Any, expected: Any, random: bool, dtype: str) -> tuple[str, str]:
     from neuron_ir.diagnostics import IRError
 
     try:
         actual = run_whole_path(program, call.copies())
     except IRError as error:
         return "refused", path.refusal(error)
-    problem = _problem(expected, actual, call, {"shape_only": random})
+    problem = problem_of(expected, actual, call, {"shape_only": random})
     if problem and not random:
         exact = call.exact(expected)
-        if exact is not None and not _problem(exact, actual, call, {"check_dtype": False}) and not _type_problem(expected, actual):
+        if exact is not None and not problem_of(exact, actual, call, {"check_dtype": False}) and not type_problem(expected, actual):
             return "right", "as in double precision"
     return ("wrong", problem) if problem else ("right", "by shape" if random else "")
 
@@ -124,7 +124,7 @@ def run_whole_path(program: Any, inputs: list[Any]) -> Any:
     return path.leaves(path.compiled(program)(*inputs))
 
 
-class _Call:
+class Call:
     """One sample of one operator, its tensors apart from what else it is given."""
 
     def __init__(self, op: Any, sample: Any):
@@ -199,7 +199,7 @@ class _Call:
             return list(flat)
 
 
-def _type_problem(expected: Any, actual: Any) -> str:
+def type_problem(expected: Any, actual: Any) -> str:
     """What differs in number, element types and shapes."""
     import torch
 
@@ -215,12 +215,12 @@ def _type_problem(expected: Any, actual: Any) -> str:
     return ""
 
 
-def _problem(expected: Any, actual: Any, call: _Call, options: dict[str, Any]) -> str:
+def problem_of(expected: Any, actual: Any, call: Call, options: dict[str, Any]) -> str:
     """What is wrong with ``actual``, or nothing."""
     import torch
 
     if options.get("check_dtype", True):
-        problem = _type_problem(expected, actual)
+        problem = type_problem(expected, actual)
         if problem or options.get("shape_only"):
             return problem
     for i, (e, a) in enumerate(zip(call.processed(expected), call.processed(actual), strict=True)):
@@ -241,7 +241,7 @@ def _problem(expected: Any, actual: Any, call: _Call, options: dict[str, Any]) -
 _PLACES = ("topk", "kthvalue", "sort", "argsort", "median", "nanmedian", "mode")
 
 
-def _is_other_choice(call: _Call, expected: Any, actual: Any) -> bool:
+def _is_other_choice(call: Call, expected: Any, actual: Any) -> bool:
     """Whether indices that torch leaves open among equal elements name other, equal, ones."""
     import torch
 

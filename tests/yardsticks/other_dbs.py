@@ -96,7 +96,7 @@ def _run_operator(op: Any, index: int) -> tuple[str, str]:
         return "no sample", f"{type(error).__name__}: {error}"
     if index >= len(samples):
         return "no sample", ""
-    call = opinfo._Call(op, samples[index])
+    call = opinfo.Call(op, samples[index])
     try:
         expected, again = call.eager(call.tensors), call.eager(call.tensors, seed=1)
     except Exception as error:
