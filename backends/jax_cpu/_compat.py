@@ -18,7 +18,8 @@ from neuron_ir.diagnostics import fail
 
 __all__ = [
     "ALIGNMENT", "ClosedJaxpr", "Literal", "RunEnded", "address", "bind_equation", "check", "compile_for",
-    "compile_for_devices", "deserialize", "lower_for_cpu", "lower_for_devices", "make_client", "put", "serialize", "settings",
+    "compile_for_devices", "deserialize", "load_for", "lower_for_cpu", "lower_for_devices", "make_client", "put", "serialize",
+    "settings",
 ]  # fmt: skip
 
 # XLA's CPU client shares a host array only from such an address; from any other it makes a copy.
@@ -112,12 +113,22 @@ def compile_for_devices(client: Any, devices: Sequence[Any], lowered: Any, optio
     return client.compile_and_load(lowered.compiler_ir(), xla_client.DeviceList(tuple(devices)), compile_options, callbacks)
 
 
+def load_for(client: Any, devices: Sequence[Any], data: bytes) -> Any:
+    """The compiled program that :func:`compile_for` or :func:`compile_for_devices` made, from its bytes, on devices of a client."""
+    from jax._src.lax.linalg import initialize_lapack
+    from jaxlib import xla_client
+
+    initialize_lapack()  # see :func:`deserialize`
+    return client.deserialize_executable(data, xla_client.DeviceList(tuple(devices)), None)
+
+
 def settings() -> str:
     """JAX's settings on this thread that a trace depends on, as text, one per line."""
     from jax._src import config
+    from jax._src.core import get_axis_env
 
-    values = [repr(value) for value in config.trace_context()]
-    return "\n".join(v for v in values if " object at 0x" not in v)  # the axes of an enclosing trace: a program has none
+    axes = type(get_axis_env())  # those of an enclosing trace: a program has none, and their text is another in each process
+    return "\n".join(repr(value) for value in config.trace_context() if not isinstance(value, axes))
 
 
 def serialize(compiled: Any) -> bytes | None:

@@ -12,16 +12,20 @@ from typing import Any
 from neuron_ir.backends.jax_cpu._compat import (
     compile_for,
     compile_for_devices,
+    load_for,
     lower_for_cpu,
     lower_for_devices,
     make_client,
     put,
 )
 from neuron_ir.backends.jax_cpu.arrays import aligned_empty, host_view
+from neuron_ir.backends.jax_cpu.disk_cache import versions
 from neuron_ir.backends.jax_cpu.executable import Traceable, resource_names, traceable
 from neuron_ir.backends.jax_cpu.guards import COMPILER_OPTIONS
+from neuron_ir.cache import processor
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import fail
+from neuron_ir.dialects.neuron.custom import ON_HOST
 from neuron_ir.dialects.neuron.manual import named_sharding
 from neuron_ir.meaning import Meaning, x64
 
@@ -54,18 +58,24 @@ class Host:
 
         return self.put(numpy.asarray(array), device)
 
-    def compile_for(self, module: Module, devices: Sequence[int], **options: Any) -> SpmdProgram:
-        """A verified module for several devices, which says how its arguments and results are divided, as one program on them."""
-        return SpmdProgram(self, module, devices, options)
+    def compile(self, module: Module, devices: Sequence[int] = (0,), stored: bytes | None = None) -> HostProgram | SpmdProgram:
+        """A verified module of static shapes as a program on one device, or on several among which it says how to divide arrays.
 
-    def compile(self, module: Module, device: int = 0, **options: Any) -> HostProgram:
-        """A verified module of static shapes as a program on one device. Its arguments are the module's user inputs."""
-        return HostProgram(self, module, device, options)
+        Its arguments are the module's user inputs. ``stored`` are the bytes of such a program of the same module, compiled by the
+        same versions (:func:`versions`).
+        """
+        if len(devices) == 1:
+            return HostProgram(self, module, devices[0], stored)
+        return SpmdProgram(self, module, devices, stored)
+
+    def versions(self) -> str:
+        """All that the bytes of a compiled program depend on, as text."""
+        return f"{versions()}\n{processor()}"
 
 
-def _checked(module: Module, options: dict[str, Any], devices: Sequence[Any] | None = None) -> Traceable:
+def _checked(module: Module, devices: Sequence[Any] | None = None) -> Traceable:
     """A module's function and arguments; raises :class:`IRError` for one with values of its own."""
-    program = traceable(module, options, devices)
+    program = traceable(module, {}, devices)
     if program.signature.state or program.signature.weights:
         raise fail("unsupported", f"@{module.main.name} holds weights or state of its own, which a runtime's program cannot")
     return program
@@ -77,10 +87,23 @@ def _without_conditions(module: Module, program: Traceable) -> None:
         raise fail("unsupported", f"@{module.main.name} states conditions at run time, which this runtime does not report")
 
 
+def _calls_host(module: Module) -> bool:
+    """Whether a program calls functions of this process."""
+    return any(op.name == "neuron.custom_call" and op.get("call_target_name") in ON_HOST for op in module.walk())
+
+
 class _Loaded:
     """What the client made of a module."""
 
     loaded: Any
+    calls_host: bool
+    stored: bytes | None  # what it was loaded from; XLA cannot write a loaded program again
+
+    def serialised(self) -> bytes:
+        """The program as bytes; raises :class:`IRError` where it calls back into this process."""
+        if self.calls_host:
+            raise fail("unsupported", "a program that calls Python functions cannot be kept for another process")
+        return self.loaded.serialize() if self.stored is None else self.stored
 
     def hlo(self) -> bytes:
         """The compiled program as a serialised ``HloModuleProto``."""
@@ -94,14 +117,19 @@ class _Loaded:
 class HostProgram(_Loaded):
     """A compiled module: call it with arrays on its device; it gives a list of arrays on that device."""
 
-    def __init__(self, host: Host, module: Module, device: int, options: dict[str, Any]):
+    def __init__(self, host: Host, module: Module, device: int, stored: bytes | None):
         import numpy
 
-        program = _checked(module, options)
-        with x64():
-            self.lowered, tokens = lower_for_cpu(program.function, program.structs)
-        _without_conditions(module, program)
-        self.loaded = compile_for(host.client, host.devices[device], self.lowered, COMPILER_OPTIONS)
+        self.calls_host, self.stored, tokens = _calls_host(module), stored, 0
+        if stored is not None:
+            self.loaded = load_for(host.client, [host.devices[device]], stored)
+        else:
+            program = _checked(module)
+            with x64():
+                lowered, tokens = lower_for_cpu(program.function, program.structs)
+            _without_conditions(module, program)
+            self.loaded = compile_for(host.client, host.devices[device], lowered, COMPILER_OPTIONS)
+            self.lowered = lowered if self.calls_host else None  # it holds the functions that the program calls
         weights = [host_view(module.weights[name])[0] for name in resource_names(module)]
         self.first = [host.adopt(x, device) for x in (*[numpy.zeros(0, bool)] * tokens, *weights)]
         self.tokens = tokens
@@ -114,19 +142,26 @@ class HostProgram(_Loaded):
 class SpmdProgram(_Loaded):
     """A module compiled for several devices: call it with, for each argument, one array per device; it gives the results alike."""
 
-    def __init__(self, host: Host, module: Module, numbers: Sequence[int], options: dict[str, Any]):
+    def __init__(self, host: Host, module: Module, numbers: Sequence[int], stored: bytes | None):
         devices = [host.devices[i] for i in numbers]
-        program = _checked(module, options, devices)
+        self.calls_host, self.stored, self.whole = _calls_host(module), stored, jax_sharding(devices)
+        if stored is None:
+            self._compile(host, module, devices)
+        else:
+            self.loaded = load_for(host.client, devices, stored)
+
+    def _compile(self, host: Host, module: Module, devices: Sequence[Any]) -> None:
+        program = _checked(module, devices)
         with x64():
-            self.whole = jax_sharding(devices)
             shardings = [self._sharding(module, devices, attrs) for attrs in module.main.arg_attrs]
             results = [self._sharding(module, devices, attrs) for attrs in module.main.result_attrs]
-            self.lowered, tokens = lower_for_devices(program.function, program.structs, shardings, results)
+            lowered, tokens = lower_for_devices(program.function, program.structs, shardings, results)
         _without_conditions(module, program)
         if tokens:
             raise fail("unsupported", f"@{module.main.name} orders its effects, which a program over several devices cannot")
         free = [r is None for r in results]
-        self.loaded = compile_for_devices(host.client, devices, self.lowered, COMPILER_OPTIONS, free)
+        self.loaded = compile_for_devices(host.client, devices, lowered, COMPILER_OPTIONS, free)
+        self.lowered = lowered if self.calls_host else None
 
     @staticmethod
     def _sharding(module: Module, devices: Sequence[Any], attrs: Mapping[str, Any]) -> Any:

@@ -22,6 +22,7 @@ __all__ = [
     "build_options",
     "check",
     "chlo",
+    "compile_settings",
     "expand_chlo",
     "func",
     "get",
@@ -146,6 +147,13 @@ def build_options(serialised: bytes) -> Any:
     from jaxlib import xla_client
 
     return xla_client.CompileOptions.ParseFromString(serialised).executable_build_options
+
+
+def compile_settings(serialised: bytes) -> dict[str, str]:
+    """The user's ``compiler_options`` in a serialised ``CompileOptionsProto``."""
+    from jaxlib import xla_client
+
+    return {name: str(value) for name, value in xla_client.CompileOptions.ParseFromString(serialised).env_option_overrides}
 
 
 def make_plugin_client(capsule: Any) -> Any:

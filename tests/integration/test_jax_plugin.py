@@ -13,6 +13,10 @@ import pytest
 from jax import lax
 from jax.experimental import io_callback
 
+from neuron_ir.diagnostics import IRError
+from neuron_ir.frontends.jax.pjrt.plugin import client
+from neuron_ir.frontends.jax.pjrt.programs import load_program
+
 
 @pytest.fixture(autouse=True)
 def on_neuron():
@@ -126,6 +130,34 @@ def test_a_compiled_program_tells_about_itself() -> None:
     assert compiled.cost_analysis() == {"flops": 132.0, "transcendentals": 12.0, "bytes accessed": 188.0}
     assert compiled.memory_analysis().argument_size_in_bytes == 128
     assert "f32[3,5]" in compiled.as_text()
+
+
+def test_a_compiled_program_is_written_and_read_again() -> None:
+    from jax.experimental.serialize_executable import deserialize_and_load, serialize
+
+    x = np.float32([[2, 1], [1, 2]])
+    written = serialize(jax.jit(lambda x: jnp.linalg.inv(x)).lower(x).compile())
+    for _ in range(2):  # what was read is written again
+        read = deserialize_and_load(*written, backend="neuron", execution_devices=jax.devices("neuron"))
+        np.testing.assert_allclose(read(x), [[2 / 3, -1 / 3], [-1 / 3, 2 / 3]], rtol=1e-6)
+        written = serialize(read)
+    host = jax.jit(lambda x: jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct((2, 2), np.float32), x)).lower(x).compile()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="Python functions cannot be kept for another process"):
+        serialize(host)
+    for damaged in (b"nothing", b"neuron-ir program 1\n", b"neuron-ir program 1\n" + bytes(8) + b"{}"):
+        with pytest.raises(IRError, match="damaged, or none of the neuron platform"):
+            load_program(client(), damaged, b"")
+
+
+def test_the_passes_are_an_option_of_the_compiler() -> None:
+    def add(**options: str) -> float:
+        return float(jax.jit(lambda x: x + 1, compiler_options=options)(jnp.float32(1)))
+
+    assert add(neuron_ir_pipeline="O3") == 2
+    with pytest.raises(jax.errors.JaxRuntimeError, match="there is no pass 'O9'"):
+        add(neuron_ir_pipeline="O9")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="did you mean 'neuron_ir_pipeline'"):
+        add(neuron_ir_pipline="O1")
 
 
 def test_what_has_no_meaning_is_an_error_of_jax_with_our_message() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from typing import Any
 
 from neuron_ir import __version__
 from neuron_ir.backends.base import open_host
 from neuron_ir.diagnostics import fail
-from neuron_ir.frontends.jax._compat import PLATFORM
+from neuron_ir.frontends.jax._compat import PLATFORM, TRIED
+from neuron_ir.frontends.jax.pjrt.abi import VERSION
 from neuron_ir.frontends.jax.pjrt.buffers import Buffer
 from neuron_ir.frontends.jax.pjrt.cells import Cell
 from neuron_ir.frontends.jax.pjrt.native import take_retired
@@ -52,7 +55,7 @@ class Client(Cell):
         self.by_address = {cell.address: d for d in self.devices for cell in (d, d.memory)}
         self.live: dict[int, Cell] = {}
         self.held: set[int] = set()
-        version = f"neuron-ir {__version__}"
+        version = _version(self.host)
         topology = Cell("Topology", is_static=True, platform_name=PLATFORM, platform_version=version)
         topology.set(descriptions=[d.description for d in self.devices])
         super().__init__(
@@ -83,6 +86,14 @@ class Client(Cell):
         """The device that a handle of a device or of its memory stands for; the first where neither is given."""
         place = device or memory
         return self.by_address[place] if place else self.devices[0]
+
+
+def _version(host: Any) -> str:
+    """What the platform says of itself; JAX's persistent cache tells programs of different versions apart by this text."""
+    digest = hashlib.sha256(host.versions().encode()).hexdigest()[:12]
+    return (
+        f"neuron-ir {__version__}, PJRT C API {'.'.join(map(str, VERSION))}, jaxlib {', '.join(f'{v}.x' for v in TRIED)}; {digest}"
+    )
 
 
 def wanted_devices() -> int:

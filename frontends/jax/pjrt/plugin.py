@@ -15,10 +15,10 @@ from typing import Any
 from neuron_ir.diagnostics import IRError
 from neuron_ir.frontends.jax.pjrt.abi import FUNCTIONS, VERSION, enum, struct
 from neuron_ir.frontends.jax.pjrt.buffers import Buffer, element_type, host_array
-from neuron_ir.frontends.jax.pjrt.cells import Cell, arguments, named_values
+from neuron_ir.frontends.jax.pjrt.cells import Cell, arguments, named_values, text
 from neuron_ir.frontends.jax.pjrt.devices import Client, wanted_devices
-from neuron_ir.frontends.jax.pjrt.native import function_addresses
-from neuron_ir.frontends.jax.pjrt.programs import LoadedExecutable, compile_program
+from neuron_ir.frontends.jax.pjrt.native import function_addresses, native
+from neuron_ir.frontends.jax.pjrt.programs import LoadedExecutable, compile_program, load_program
 
 __all__ = ["capsule", "client"]
 
@@ -207,6 +207,25 @@ def Client_Compile(args: Any) -> None:
         raise ValueError(f"a program in the format {form.decode(errors='replace')!r}; StableHLO (mlir) is needed")
     code = ctypes.string_at(program.code, program.code_size)
     args.executable = there.add(compile_program(there, code, ctypes.string_at(args.compile_options, args.compile_options_size)))
+
+
+@_callback
+def Executable_Serialize(args: Any) -> None:
+    cell = client().live[args.executable]
+    data = cell.owner.serialised()
+    args.serialized_bytes = args.serialized_executable = text(data, cell.kept)  # freed with the executable's handle
+    args.serialized_bytes_size = len(data)
+    args.serialized_executable_deleter = native().address("succeed")
+
+
+@_callback
+def Executable_DeserializeAndLoad(args: Any) -> None:
+    there = client()
+    there.sweep()
+    options = args.overridden_serialized_compile_options
+    given = ctypes.string_at(options, args.overridden_serialized_compile_options_size) if options else b""
+    data = ctypes.string_at(args.serialized_executable, args.serialized_executable_size)
+    args.loaded_executable = there.add(load_program(there, data, given))
 
 
 @_callback

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import os
+import zlib
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from neuron_ir.core import Module
 from neuron_ir.cost import cost_of_func
-from neuron_ir.diagnostics import fail
-from neuron_ir.frontends.jax._compat import build_options, on_cpu
+from neuron_ir.diagnostics import fail, nearest
+from neuron_ir.frontends.jax._compat import build_options, compile_settings, on_cpu
 from neuron_ir.frontends.jax.importer import import_module
 from neuron_ir.frontends.jax.parse import parse
 from neuron_ir.frontends.jax.pjrt.buffers import TOKEN, Buffer, Template, buffer_type, token
@@ -23,38 +26,72 @@ from neuron_ir.frontends.jax.stablehlo.types import token_positions
 from neuron_ir.passmanager import run_passes
 from neuron_ir.types import TensorType, Type
 
-__all__ = ["LoadedExecutable", "compile_program"]
+__all__ = ["LoadedExecutable", "compile_program", "load_program"]
 
 PIPELINE = "NEURON_IR_PIPELINE"
+OPTION = "neuron_ir_pipeline"  # of jax.jit's compiler_options
+_MAGIC = b"neuron-ir program 1\n"
 FILE = "<jax>"  # the name of a program without places of its own
 
 
 def compile_program(client: Client, code: bytes, options: bytes) -> LoadedExecutable:
     """Import, optimise and compile a program. Raises :class:`IRError` with the user's line where something is unsupported."""
+    return _made(client, code, options, _pipeline(compile_settings(options)))
+
+
+def load_program(client: Client, data: bytes, options: bytes) -> LoadedExecutable:
+    """The program that :meth:`LoadedExecutable.serialised` wrote; ``options`` count, where there are any, instead of its own.
+
+    Raises :class:`IRError` where other versions or another processor compiled it.
+    """
+    start = len(_MAGIC) + 8 + int.from_bytes(data[len(_MAGIC) : len(_MAGIC) + 8], "little")
+    try:
+        head = json.loads(data[len(_MAGIC) + 8 : start])
+        whole = data.startswith(_MAGIC) and len(data) == start + sum(head["sizes"])
+    except (ValueError, KeyError):
+        whole = False
+    if not whole:
+        raise fail("file", "the stored program is damaged, or none of the neuron platform")
+    if head["versions"] != client.host.versions():
+        raise fail("version", "the stored program was compiled by other versions of neuron-ir or JAX, or for another processor")
+    ends = list(accumulate(head["sizes"], initial=start))
+    code, own, program = (data[i:j] for i, j in pairwise(ends))
+    return _made(client, code, options or own, head["pipeline"], program)
+
+
+def _made(client: Client, code: bytes, options: bytes, pipeline: str, stored: bytes | None = None) -> LoadedExecutable:
     build = build_options(options)
     if build.num_replicas != 1:
-        raise fail(
-            "unsupported", f"a program of {build.num_replicas} replicas; devices are partitions of one (jax.pmap, shard_map)"
-        )
+        what = f"a program of {build.num_replicas} replicas"
+        raise fail("unsupported", f"{what}; devices are partitions of one (jax.pmap, shard_map)")
     assignment, devices = _assignment(build)
     source = parse(code, file=FILE, trusted=True)
     tokens = token_positions(source)
     module = import_module(source, FILE)
-    pipeline = os.environ.get(PIPELINE, "O1")
     with on_cpu():  # constants that JAX folds while a pass or a trace runs
         if pipeline:
             run_passes(module, pipeline)
-        program = client.host.compile(module, devices[0]) if len(devices) == 1 else client.host.compile_for(module, devices)
+        program = client.host.compile(module, devices, stored)
     form = LoadedExecutable if len(devices) == 1 else SpmdExecutable
-    return form([client.devices[i] for i in devices], module, program, tokens, assignment, hashlib.sha256(code).hexdigest())
+    made = form([client.devices[i] for i in devices], module, program, tokens, assignment, hashlib.sha256(code).hexdigest())
+    made.source, made.settings = zlib.compress(code, 1), (options, pipeline, client.host)
+    return made
+
+
+def _pipeline(settings: dict[str, str]) -> str:
+    """The passes that the user asks for, by ``compiler_options`` or else in the environment."""
+    unknown = sorted(settings.keys() - {OPTION})
+    if unknown:
+        raise fail("input", f"there is no compiler option {unknown[0]!r}{nearest(unknown[0], [OPTION])}; known: {OPTION}")
+    return settings.get(OPTION, os.environ.get(PIPELINE, "O1"))
 
 
 class LoadedExecutable(Cell):
     """A program on a device."""
 
     __slots__ = (
-        "arguments", "device", "devices", "donated", "fingerprint", "module", "program", "results", "templates", "token_args",
-        "token_results",
+        "arguments", "device", "devices", "donated", "fingerprint", "module", "program", "results", "settings", "source",
+        "templates", "token_args", "token_results",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +133,14 @@ class LoadedExecutable(Cell):
         cell.cell.memory_kinds = array_of([text(kind, kept)] * count, kept, ctypes.c_void_p)
         cell.cell.memory_kind_sizes = array_of([len(kind)] * count, kept, ctypes.c_size_t)
         return cell
+
+    def serialised(self) -> bytes:
+        """The program as bytes for another process: source, options, and what the host compiled."""
+        options, pipeline, host = self.settings
+        parts = zlib.decompress(self.source), options, self.program.serialised()
+        head = {"versions": host.versions(), "pipeline": pipeline, "sizes": [len(part) for part in parts]}
+        text = json.dumps(head).encode()
+        return b"".join([_MAGIC, len(text).to_bytes(8, "little"), text, *parts])
 
     def optimised(self) -> bytes:
         """The program as the host's compiler left it, for ``compiled.as_text()``: a serialised ``HloModuleProtoWithConfig``.
