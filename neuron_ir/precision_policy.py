@@ -161,11 +161,13 @@ class PrecisionPolicy:
         if kept:
             return Decision("keep", None, f"kept by {kept[0]}")
         floats = [v.dtype for v in op.operands if v.dtype.is_float]
-        if not any(d.bits > element.bits and (self.is_8bit or d.name in WIDE) for d in floats):
+        if not floats:
+            return Decision("keep", None, "integers stay exact")
+        if not any(d.bits > 8 if self.is_8bit else d.name in WIDE for d in floats):
             return Decision("keep", None, "no input is wider than 8 bits" if self.is_8bit else "no input is f32 or f64")
         if not self.is_8bit:
             return Decision("narrow", element, "a product, summed in f32")
-        reason = f"asked for by {halved[0]}" if halved else _why_not_8bit(op)
+        reason = f"asked for by {halved[0]}" if halved else _why_not_8bit(op, self.dtype == "mxfp8")
         if reason:
             if all(d.name not in WIDE for d in floats):
                 return Decision("keep", None, f"{reason}; no input is f32 or f64")
@@ -173,14 +175,16 @@ class PrecisionPolicy:
         return Decision("blocks" if self.dtype == "mxfp8" else "scaled", element, "a product, summed in f32")
 
 
-def _why_not_8bit(op: Op) -> str:
-    """Why a product works in 16 bits where others work in 8; nothing where it does not."""
+def _why_not_8bit(op: Op, in_blocks: bool) -> str:
+    """Why a product works in 16 bits where others work in 8, each operand scaled or ``in_blocks``; nothing where it does not."""
     if op.name == "neuron.attention":
         return "the softmax inside needs more than 8 bits"
     if op.name == "neuron.grouped_matmul":
         return "rows of several groups share no scale"
     if op.name not in ("neuron.linear", "neuron.matmul", "neuron.dot_general", "neuron.conv", "neuron.convolution"):
         return "no rule for its scales"
+    if in_blocks and op.name == "neuron.dot_general" and not op.get("lhs_contract"):
+        return "nothing is summed, so there is no dim for blocks to lie along"
     block = op.block
     while block is not None and isinstance(block.parent, Op):
         if block.parent.name == "neuron.vjp":

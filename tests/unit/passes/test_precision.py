@@ -144,3 +144,42 @@ def test_the_f32_list_is_a_part_of_torchs() -> None:
     }  # fmt: skip
     ours = {spelt.get(n, n) for n in (name.removeprefix("neuron.") for name in AUTOCAST_F32)}
     assert ours - theirs <= {"cross_entropy"}  # made of log_softmax and nll_loss, which are
+
+
+def to_tf32(x: np.ndarray) -> np.ndarray:
+    """``x`` rounded to ten bits of fraction, nearest even, by its bits."""
+    bits = x.view(np.uint32)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def test_tf32_rounds_the_inputs_of_f32_products() -> None:
+    lowered = module()
+    neuron_ir.PrecisionPolicy(dtype="tf32").apply(lowered)
+    y, _ = neuron_ir.compile(lowered)(X)
+    want = to_tf32(X).astype(np.float64) @ to_tf32(W).astype(np.float64)
+    np.testing.assert_allclose(y, want, rtol=1e-6, atol=1e-6)  # sums of 8 products in f32
+    assert abs(want - X.astype(np.float64) @ W.astype(np.float64)).max() > 1e-5
+
+
+@pytest.mark.parametrize(("shapes", "result"), [(("", ""), ""), (("3", "4"), "3x4")])
+@pytest.mark.parametrize("policy", ["dtype=fp8", "dtype=fp8 granularity=tensor", "dtype=mxfp8 target=trn3", "dtype=tf32"])
+def test_products_that_sum_nothing(policy: str, shapes: tuple[str, str], result: str) -> None:
+    a, b, out = (f"tensor<{s}xf32>" if s else "tensor<f32>" for s in (*shapes, result))
+    attrs = "{lhs_batch = [], rhs_batch = [], lhs_contract = [], rhs_contract = []}"
+    lowered = neuron_ir.parse(
+        f"func @main(%x: {a}, %w: {b}) -> {out} {{ %y = neuron.dot_general(%x, %w) {attrs} : {out} func.return(%y) }}"
+    )
+    neuron_ir.run_passes(lowered, f"precision{{{policy}}}")
+    x, w = (2 ** np.arange(int(s or 1), dtype="f").reshape([int(s)] if s else []) for s in shapes)
+    np.testing.assert_allclose(
+        neuron_ir.compile(lowered)(x, w), np.multiply.outer(x, w), rtol=1e-6
+    )  # powers of two: exact in each format
+
+
+@pytest.mark.parametrize("policy", ["dtype=bf16", "dtype=fp8"])
+def test_products_of_integers_are_left_alone_and_said_to_be(policy: str) -> None:
+    made = neuron_ir.parse(
+        "func @main(%x: tensor<2x2xi32>) -> tensor<2x2xi32> { %y = neuron.matmul(%x, %x) : tensor<2x2xi32> func.return(%y) }"
+    )
+    (decision,) = neuron_ir.PrecisionPolicy(dtype=policy.removeprefix("dtype=")).decide(made).values()
+    assert decision.reason == "integers stay exact"
