@@ -9,6 +9,7 @@ from neuron_ir.core import Value
 from neuron_ir.dialects.neuron.expression import Expr
 from neuron_ir.dtypes import BOOL
 from neuron_ir.frontends.torch.lowering import Context, axis_of, lowers
+from neuron_ir.types import TensorType
 
 # Operation -> op and its attributes in the order of the operation's arguments.
 _ACTIVATIONS = {
@@ -87,6 +88,16 @@ def softmax(c: Context, x: Value, dim: int, dtype: Any = None) -> Value:
 @lowers("log_softmax.int", "_log_softmax.default")
 def log_softmax(c: Context, x: Value, dim: int, dtype: Any = None) -> Value:
     return c.b.log_softmax(c.cast(x, c.out.dtype), axis=_axis(x, dim))
+
+
+@lowers("_masked_softmax.default")
+def masked_softmax(c: Context, x: Value, mask: Value, dim: int | None = None, mask_type: int | None = None) -> Value:
+    """Softmax without the elements where ``mask`` holds: a mask of queries and keys (0), of rows and keys (1) or of x's shape (2)."""
+    rank = len(x.shape)
+    places = {0: (rank - 2, rank - 1), 1: (0, rank - 1)}.get(2 if mask_type is None else mask_type, tuple(range(rank)))
+    masked = c.b.broadcast_in_dim(mask, broadcast_dimensions=places, out=TensorType(x.shape, mask.dtype))
+    left = c.b.select(masked, c.scalar(-math.inf, x.dtype, x.shape), x)
+    return c.b.softmax(left, axis=_axis(x, rank - 1 if dim is None else dim))  # type: ignore[no-any-return]
 
 
 @lowers("_safe_softmax.default")

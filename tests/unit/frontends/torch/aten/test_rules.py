@@ -231,6 +231,14 @@ LINEAR = {
     "running logarithm of complex sums goes on beyond pi": (
         lambda a: a.logcumsumexp(0), t([1 + 3j, 1 + 3.1j, 9 + 4j, complex(-INF, 2), complex(INF, 1), complex(INF, 0), NAN], C64),
     ),
+    "softmax of what a mask leaves": (
+        lambda x, rows, keys, q: (
+            *(torch._masked_softmax(x, m, d, 2) for m, d in ((keys, 1), (keys, 0), (keys, None))),
+            torch._masked_softmax(q, keys, 3, 0), torch._masked_softmax(q, rows, 3, 1),
+        ),
+        t([[1.0, 2.0, 3.0], [-INF, -INF, -INF], [1.0, NAN, 2.0]]), t([[True, False, False], [True, True, True]], BOOL),
+        t([[True, False, False], [True, False, True], [True, True, False]], BOOL), torch.arange(36.0).sin().reshape(2, 2, 3, 3),
+    ),
     "polar": (torch.polar, t([1.0, 2.0]), t([0.5, -3.0])),
     "einsum": (lambda a, b: torch.einsum("ij,kj->ik", a, b), torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)),
 }  # fmt: skip
