@@ -92,7 +92,7 @@ def log_softmax(c: Context, x: Value, dim: int, dtype: Any = None) -> Value:
 
 @lowers("_masked_softmax.default")
 def masked_softmax(c: Context, x: Value, mask: Value, dim: int | None = None, mask_type: int | None = None) -> Value:
-    """Softmax without the elements where ``mask`` holds: a mask of queries and keys (0), of rows and keys (1) or of x's shape (2)."""
+    """Softmax without the elements where ``mask`` holds, which is of queries and keys (0), of rows and keys (1) or of x (2)."""
     rank = len(x.shape)
     places = {0: (rank - 2, rank - 1), 1: (0, rank - 1)}.get(2 if mask_type is None else mask_type, tuple(range(rank)))
     masked = c.b.broadcast_in_dim(mask, broadcast_dimensions=places, out=TensorType(x.shape, mask.dtype))
