@@ -6,7 +6,7 @@ Torch is never imported here: a torch tensor can only be given by someone who ha
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -29,6 +29,7 @@ __all__ = [
     "resident",
     "settle",
     "user_array",
+    "writable",
     "write_back",
 ]
 
@@ -212,17 +213,60 @@ def aligned_empty(shape: tuple[int, ...], np_dtype: Any) -> np.ndarray:
     return room[start : start + size].view(wanted).reshape(shape)
 
 
-def write_back(target: Any, array: jax.Array, name: str) -> None:
-    """Copy a program's new value of an input that it updates into the caller's own NumPy array or torch tensor.
+def write_back(target: Any, array: jax.Array) -> None:
+    """Copy a program's new value of an input that it updates into the caller's own array, which :func:`writable` has seen."""
+    if is_torch(target):
+        target.detach().copy_(as_torch(array))
+    else:
+        np.copyto(target, np.asarray(array), casting="no" if target.dtype.isnative else "equiv")
 
-    Raises :class:`IRError` naming the input where that cannot be: a JAX array, a Python number, a read-only array, or one whose
-    elements share memory.
+
+def writable(target: Any, name: str, others: Mapping[str, Any]) -> None:
+    """Refuse an input that a program updates where its new value could not be written, or would have to be seen in another input.
+
+    Raises :class:`IRError` naming the input: a JAX array, a Python number, a read-only array, one whose elements share memory, or
+    one that shares memory with one of ``others``, the rest of the inputs by name. A program computes with the values from before
+    the call; the framework's own code would read the new ones there.
     """
     if is_torch(target):
-        if any(stride == 0 and size > 1 for stride, size in zip(target.stride(), target.shape, strict=True)):
+        if _shares_elements(target.stride(), target.shape, 1):
             raise fail("input", f"input {name!r} is updated by the program, but its elements share memory (an expanded tensor)")
-        target.detach().copy_(as_torch(array))
-        return
+    else:
+        _writable_array(target, name)
+    memory = _memory(target)
+    for other, value in others.items():
+        if not isinstance(value, np.ndarray) and not is_torch(value):
+            continue
+        if _overlap(memory, _memory(value)):
+            told = f"input {name!r} is updated by the program, but it shares memory with input {other!r}; give a copy of one"
+            raise fail("input", told)
+
+
+def _memory(value: Any) -> np.ndarray:
+    return value if isinstance(value, np.ndarray) else _torch_view(value)[0]
+
+
+def _overlap(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays have a byte in common; true also where that would take long to find out."""
+    if not np.may_share_memory(one, other):
+        return False
+    try:
+        return np.shares_memory(one, other, max_work=10_000)  # type: ignore[arg-type]  # NumPy's stub knows two of the numbers
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _shares_elements(strides: Sequence[int], shape: Sequence[int], width: int) -> bool:
+    """Whether two elements of an array may lie at one place, from its strides; true also for some odd ones where none do."""
+    reach = 0
+    for stride, size in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if stride < reach + width:
+            return 0 not in shape
+        reach += stride * (size - 1)
+    return False
+
+
+def _writable_array(target: Any, name: str) -> None:
     if not isinstance(target, np.ndarray):
         what = "a JAX array" if isinstance(target, jax.Array) else f"a {type(target).__name__}"
         raise fail(
@@ -230,6 +274,5 @@ def write_back(target: Any, array: jax.Array, name: str) -> None:
         )
     if not target.flags.writeable:
         raise fail("input", f"input {name!r} is updated by the program, but the array is read-only")
-    if any(stride == 0 and size > 1 for stride, size in zip(target.strides, target.shape, strict=True)):
+    if _shares_elements(target.strides, target.shape, target.itemsize):
         raise fail("input", f"input {name!r} is updated by the program, but its elements share memory (a broadcast array)")
-    np.copyto(target, np.asarray(array), casting="no" if target.dtype.isnative else "equiv")

@@ -66,6 +66,8 @@ class Executable:
         except JaxRuntimeError as error:
             if self.checks.failures:
                 self.checks.raise_failures()
+            if "CpuCallback error" in str(error):
+                raise fail("runtime", f"a function that the program calls failed: {str(error).strip().splitlines()[-1]}") from None
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise fail("runtime", f"the memory does not suffice: {str(error).partition(': ')[2]}") from None

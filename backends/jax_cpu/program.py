@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 
 from neuron_ir.backends.jax_cpu._compat import check
-from neuron_ir.backends.jax_cpu.arrays import host_view, is_torch, kind_of, resident, settle, user_array, write_back
+from neuron_ir.backends.jax_cpu.arrays import host_view, is_torch, kind_of, resident, settle, user_array, writable, write_back
 from neuron_ir.backends.jax_cpu.buckets import PaddedExecutable, bucketed, read_buckets
 from neuron_ir.backends.jax_cpu.direct import DirectCall
 from neuron_ir.backends.jax_cpu.executable import Executable, executable_for, resource_names
@@ -118,6 +118,7 @@ class CompiledProgram:
     def _run(self, values: Sequence[Any], numbers: tuple[int, ...]) -> list[Any]:
         """The outputs in order, without those built into the program."""
         arrays = self._check(values)
+        self._check_updated(values)
         executable = self._executable(arrays, numbers)
         with self._lock if self._state else nullcontext():  # a call uses up the state that the one before it made
             results = executable(self._weights, self._state, self._resources, arrays)
@@ -155,6 +156,16 @@ class CompiledProgram:
             self.signature.check(index, array.shape, dtype)
             arrays.append(array)
         return arrays
+
+    def _check_updated(self, values: Sequence[Any]) -> None:
+        """Refuse the call where the new value of an input that the program updates has no place to go."""
+        updated = set(self.signature.updates.values())
+        if updated.isdisjoint(self.signature.inputs):
+            return
+        named = {self.signature.name(i): v for i, v in zip(self.signature.inputs, values, strict=True)}
+        for index in updated.intersection(self.signature.inputs):
+            name = self.signature.name(index)
+            writable(named[name], name, {other: value for other, value in named.items() if other != name})
 
     def _executable(self, arrays: Sequence[Any], numbers: tuple[int, ...]) -> Executable | StagedExecutable | PaddedExecutable:
         """The executable for the inputs' shapes and the sizes among the inputs; built on first use."""
@@ -200,7 +211,7 @@ class CompiledProgram:
         signature = self.signature
         for result, target in signature.updates.items():
             if target not in signature.state:
-                write_back(values[signature.inputs.index(target)], results[result], signature.name(target))
+                write_back(values[signature.inputs.index(target)], results[result])
         kind = kind_of(values) if values else self.module.attrs.get("source", "numpy")
         numbers = {i for i, attrs in enumerate(self.module.main.result_attrs) if attrs.get("number")}
         outputs = [results[i].item() if i in numbers else user_array(results[i], kind) for i in signature.outputs]

@@ -42,7 +42,12 @@ def python_value(attr: Any) -> Any:
 
 
 def _same(given: Any, built_in: Any) -> bool:
-    return given is built_in if built_in is None or isinstance(built_in, bool) else bool(given == built_in)
+    """Whether a value is the one that was built in, its type included: ``2`` and ``2.0`` give results of other types."""
+    if not isinstance(built_in, int | float) or isinstance(built_in, bool):
+        return given is built_in or type(given) is type(built_in) and bool(given == built_in)
+    if hasattr(given, "item") and tuple(getattr(given, "shape", ())) == ():
+        given = given.item()
+    return type(given) is type(built_in) and repr(given) == repr(built_in)  # tells -0.0 from 0.0, and knows NaN
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -130,6 +131,18 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: neuron_ir.compile(neuron_ir.from_torch(lambda x, n: x * n, (X, 3)))(X, 4),
         "@main: input 'n' is 4, but the program was made for 3",
     ),
+    "a number of another type than was built in": (
+        lambda: neuron_ir.compile(neuron_ir.from_torch(lambda x, n: x * n, (X, 3)))(X, 3.0),
+        "@main: input 'n' is 3.0, but the program was made for 3",
+    ),
+    "another sign of zero than was built in": (
+        lambda: neuron_ir.compile(neuron_ir.from_torch(lambda x, n: x * n, (X, 0.0)))(X, -0.0),
+        "@main: input 'n' is -0.0, but the program was made for 0.0",
+    ),
+    "one tensor as two inputs, of which one is updated": (
+        lambda: called(lambda x, y: x.add_(1).sum() + y, (X.clone(), X.clone()), X, X),
+        "input 'x' is updated by the program, but it shares memory with input 'y'; give a copy of one",
+    ),
     "a size out of range": (
         lambda: called(torch.sin, (X,), torch.zeros(10, 4), dynamic_shapes={"x": {0: N}}),
         "@main: n is 10; the program was made for 2 to 9",
@@ -161,6 +174,15 @@ JAX: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: jax_called(jnp.sin, ONES, ONES.astype(np.int32)), f"@main: input 'x' is tensor<3xi32>, but {_F} is needed",
     ),
     "no array": (lambda: neuron_ir.from_jax(lambda x: x, "abc"), "args[0] is a str, not an array"),
+    "a callback of another shape": (
+        lambda: jax_called(lambda x: jax.pure_callback(lambda v: v[:2], jax.ShapeDtypeStruct((3,), np.float32), x), ONES, ONES),
+        "a function that the program calls failed: RuntimeError: Incorrect output shape for return value #0: "
+        "Expected: (3,), Actual: (2,)",
+    ),
+    "a callback that raises": (
+        lambda: jax_called(lambda x: jax.pure_callback(lambda v: 1 // 0, jax.ShapeDtypeStruct((3,), np.float32), x), ONES, ONES),
+        "a function that the program calls failed: ZeroDivisionError: integer division or modulo by zero",
+    ),
     "a size of the data as StableHLO": (
         lambda: neuron_ir.to_stablehlo(imported(torch.nonzero, X)),
         "neuron.bind_size: the size n0 depends on the data, which StableHLO text cannot hold",
@@ -222,7 +244,7 @@ def test_call(name: str) -> None:
 
 @pytest.mark.parametrize("name", JAX)
 def test_jax(name: str) -> None:
-    refused(JAX[name][0], "input unsupported syntax", JAX[name][1])
+    refused(JAX[name][0], "input unsupported syntax runtime", JAX[name][1])
 
 
 def test_the_corpus_has_forty_programs() -> None:

@@ -20,6 +20,7 @@ from neuron_ir.backends.jax_cpu.arrays import (
     resident,
     settle,
     user_array,
+    writable,
     write_back,
 )
 from neuron_ir.diagnostics import IRError
@@ -31,6 +32,7 @@ TORCH_TYPES = {
     torch.float8_e5m2: "f8e5m2", torch.float8_e4m3fnuz: "f8e4m3fnuz", torch.float8_e5m2fnuz: "f8e5m2fnuz",
     torch.float8_e8m0fnu: "f8e8m0",
 }  # fmt: skip
+SHARED = np.zeros(4, np.float32)
 
 
 def through(view):
@@ -196,9 +198,9 @@ def test_a_narrowed_weight_is_refused() -> None:
 
 def test_updates_are_written_into_the_callers_array() -> None:
     n, t = np.zeros((3, 4), np.float32), torch.zeros(3, 4, dtype=torch.bfloat16)
-    write_back(n[:, ::2], through(np.ones((3, 2), np.float32)), "n")
+    write_back(n[:, ::2], through(np.ones((3, 2), np.float32)))
     assert n.sum() == 6 and (n[:, ::2] == 1).all()
-    write_back(t.t()[1:], through(np.ones((3, 3), ml_dtypes.bfloat16)), "t")
+    write_back(t.t()[1:], through(np.ones((3, 3), ml_dtypes.bfloat16)))
     assert t.sum() == 9 and (t[:, 0] == 0).all()
 
 
@@ -210,13 +212,22 @@ def test_updates_are_written_into_the_callers_array() -> None:
         (torch.ones(1).expand(2), "its elements share memory"),
         (np.lib.stride_tricks.as_strided(np.ones(1, np.float32), (2,), (0,)), "its elements share memory"),
         (np.frombuffer(bytes(8), np.float32), "the array is read-only"),
+        (np.lib.stride_tricks.as_strided(np.ones(2, np.float32), (3,), (2,)), "its elements share memory"),
+        (SHARED[:2], "it shares memory with input 'x'; give a copy of one"),
+        (torch.from_numpy(SHARED)[2:], "it shares memory with input 'x'; give a copy of one"),
     ],
-    ids=["jax", "number", "expanded", "stride 0", "read-only"],
+    ids=["jax", "number", "expanded", "stride 0", "read-only", "overlapping", "two inputs", "two kinds"],
 )
 def test_an_update_that_cannot_be_written_is_named(target, message) -> None:
     with pytest.raises(IRError) as error:
-        write_back(target, through(np.zeros(2, np.float32)), "kv")
+        writable(target, "kv", {"n": 1.0, "x": SHARED[1:3]})
     assert message in str(error.value)
+
+
+def test_an_update_beside_other_inputs_is_fine() -> None:
+    whole = np.zeros((4, 6), np.float32)
+    for target in (whole[:, ::2], whole.T[::2], whole[::-1, ::2], torch.from_numpy(whole)[:, ::2], np.zeros((0, 3), np.float32)):
+        writable(target, "kv", {"x": whole[:, 1::2], "y": jax.numpy.zeros(3)})
 
 
 def test_torch_is_not_imported_for_numpy_callers() -> None:
