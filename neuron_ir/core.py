@@ -474,7 +474,8 @@ def clone_block(block: Block, mapping: dict[Value, Value], sizes: Mapping[str, D
     """A copy of a block. ``mapping`` maps values from outside (others stay as they are) and is extended with the block's own."""
     copy = Block([_sized(a.type, sizes) for a in block.args], [a.name for a in block.args])
     mapping.update(zip(block.args, copy.args, strict=True))
-    clone_ops(block, copy, mapping, sizes)
+    for op in block.ops:  # as clone_ops, with one call less for each level of regions
+        copy.append(clone_op(op, mapping, sizes))
     return copy
 
 
@@ -488,7 +489,9 @@ def clone_op(op: Op, mapping: dict[Value, Value], sizes: Mapping[str, DimLike] |
     """A copy of one op (with its regions), not yet in a block; its results are added to ``mapping``."""
     types = [r.type if sizes is None else _sized(r.type, sizes) for r in op.results]
     attrs = dict(op.attrs) if sizes is None else {name: _sized(value, sizes) for name, value in op.attrs.items()}
-    regions = [clone_block(r, mapping, sizes) for r in op.regions]
+    regions = []
+    for region in op.regions:  # no comprehension, which is a call of its own: the deepest regions must fit Python's stack
+        regions.append(clone_block(region, mapping, sizes))
     copy = type(op)([mapping.get(v, v) for v in op.operands], types, attrs, regions, op.loc)
     for old, new in zip(op.results, copy.results, strict=True):
         new.name = old.name

@@ -49,7 +49,7 @@ def parse(text: str, file: str = "<text>") -> Module:
 def parse_file(path: str | Path) -> Module:
     """The module in a ``.nir`` file, without its weights (see :func:`neuron_ir.load`)."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")  # editors on Windows begin a file with a mark
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or no name of a file
         raise fail("file", f"cannot read {path}: {error}") from None
     return parse(text, str(path))

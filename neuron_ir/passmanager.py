@@ -161,4 +161,6 @@ def run_passes(module: Module, pipeline: str, verify: bool = True) -> Context:
     from neuron_ir.instrument import VerifyEach
     from neuron_ir.pipeline import parse_pipeline
 
+    if not isinstance(pipeline, str):
+        raise fail("pass", f"a pipeline is text, such as 'O2' or 'cse,dce', not {pipeline!r}")
     return PassManager(parse_pipeline(pipeline), [VerifyEach()] if verify else []).run(module)

@@ -18,7 +18,7 @@ from neuron_ir.attrs import Resource
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import IRError, fail
 from neuron_ir.dtypes import DType, dtype, dtype_of_numpy, dtype_of_torch, is_dtype
-from neuron_ir.files import write_text, write_whole
+from neuron_ir.files import encoded, write_together, write_whole
 from neuron_ir.types import TensorType
 
 __all__ = [
@@ -73,8 +73,11 @@ def element_type(array: Any) -> DType:
 
 
 def weights_path(path: str | Path) -> Path:
-    """Where the weights of the module in ``path`` lie."""
-    return Path(path).with_suffix(".safetensors")
+    """Where the weights of the module in ``path`` lie; raises :class:`IRError` (``file``) where ``path`` names no file."""
+    try:
+        return Path(path).with_suffix(".safetensors")
+    except ValueError:
+        raise fail("file", f"{str(path)!r} is no name of a file") from None
 
 
 def weight_names(module: Module) -> dict[str, TensorType]:
@@ -93,6 +96,8 @@ def weight_names(module: Module) -> dict[str, TensorType]:
 def save(module: Module, path: str | Path, locations: bool = True) -> None:
     """Write the text to ``path`` and the weights that the program uses, if any, beside it, each whole or not at all.
 
+    Neither appears before both are complete: the text of one program beside the weights of another would be read as a third.
+
     Raises :class:`IRError`: ``weights`` where one that the program uses is not bound, ``file`` where a file cannot be written.
     """
     path = Path(path)
@@ -103,12 +108,18 @@ def save(module: Module, path: str | Path, locations: bool = True) -> None:
         missing = sorted(names.keys() - module.weights.keys())
         if missing:
             raise fail("weights", f"the program uses {len(missing)} weight(s) that are not bound: {', '.join(missing[:5])}")
-        write_weights(weights_path(path), {name: module.weights[name] for name in names})
-    write_text(path, module.text(locations))
+    text = (path, [encoded(module.text(locations), path)])
+    weights = [(weights_path(path), _chunks({name: module.weights[name] for name in names}))] if module.weights else []
+    write_together([*weights, text])
 
 
 def write_weights(path: str | Path, weights: dict[str, Any]) -> None:
     """Write arrays to a ``.safetensors`` file, whole or not at all, without a second copy in memory."""
+    write_whole(path, _chunks(weights))
+
+
+def _chunks(weights: dict[str, Any]) -> Iterator[Any]:
+    """The pieces of a ``.safetensors`` file."""
     stored, aliases, exotic = _distinct(weights)
     header: dict[str, Any] = {}
     metadata = {}
@@ -130,12 +141,9 @@ def write_weights(path: str | Path, weights: dict[str, Any]) -> None:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
 
-    def chunks() -> Iterator[Any]:
-        yield len(text).to_bytes(8, "little") + text
-        for array in stored.values():
-            yield _bytes(array)
-
-    write_whole(path, chunks())
+    yield len(text).to_bytes(8, "little") + text
+    for array in stored.values():
+        yield _bytes(array)
 
 
 def _distinct(weights: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
@@ -232,7 +240,7 @@ def _read(path: Path, file: BinaryIO) -> dict[str, Any]:
     data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays = {name: _view(path, data, 8 + length, name, entry, exotic.get(name)) for name, entry in header.items()}
     for name, target in aliases.items():
-        if target not in arrays:
+        if not isinstance(target, str) or target not in arrays:
             raise _damaged(path, f"{name!r} is an alias of {target!r}, which is not there")
         arrays[name] = arrays[target]
     return arrays

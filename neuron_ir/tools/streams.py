@@ -28,7 +28,7 @@ def read_bytes(path: str) -> bytes:
 def decoded(data: bytes, path: str) -> str:
     """What was read from ``path`` as text; raises :class:`IRError` (``file``) where it is not UTF-8."""
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")  # editors on Windows begin a file with a mark
     except UnicodeDecodeError as error:
         raise fail("file", f"cannot read {path}: {error}") from None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from neuron_ir.diagnostics import IRError
-from neuron_ir.files import write_text, write_whole
+from neuron_ir.files import write_text, write_together, write_whole
 
 
 def test_a_failure_keeps_the_old_file_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -23,6 +23,17 @@ def test_a_failure_keeps_the_old_file_and_leaves_nothing_else(tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         write_whole(path, pieces())
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_of_files_that_belong_together_none_appears_before_all_are_complete(tmp_path: Path) -> None:
+    seen = []
+
+    def pieces():
+        seen.append(sorted(f.name for f in tmp_path.iterdir() if f.suffix != ".tmp"))
+        yield b"new"
+
+    write_together([(tmp_path / "a", pieces()), (tmp_path / "b", pieces())])
+    assert seen == [[], []] and sorted(f.name for f in tmp_path.iterdir()) == ["a", "b"]
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

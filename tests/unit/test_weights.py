@@ -160,6 +160,18 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
 
 
+def test_weights_do_not_appear_before_the_text_beside_them(tmp_path: Path) -> None:
+    module(numpy.ones((2, 3), numpy.float32)).save(tmp_path / "m.nir")
+    before = {f.name: f.read_bytes() for f in tmp_path.iterdir()}
+    made = module(numpy.zeros((2, 3), numpy.float32))
+    made.attrs["note"] = "\ud800"
+    with pytest.raises(IRError, match="is no character of UTF-8"):
+        made.save(tmp_path / "m.nir")
+    assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
+    with pytest.raises(IRError, match=r"'\.' is no name of a file"):
+        module(numpy.zeros((2, 3), numpy.float32)).save(".")
+
+
 def test_a_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(IRError, match=r"cannot write .*No such file or directory") as raised:
         module(numpy.ones((2, 3), numpy.float32)).save(str(tmp_path / "no" / "m.nir"))
@@ -193,6 +205,7 @@ def test_truncated_file(saved: Path, keep: int) -> None:
         (b"not json", "its header is not the JSON of a safetensors file"),
         (b"[1, 2]  ", "its header is not the JSON of a safetensors file"),
         (b'{"layer.w": 3}', "the entry of 'layer.w' is malformed"),
+        (b'{"__metadata__": {"neuron_ir.aliases": "{\\"layer.w\\": []}"}}', "'layer.w' is an alias of [], which is not there"),
         (b'{"layer.w": {"dtype": "F32", "shape": [2, 3]}}', "the entry of 'layer.w' is malformed"),
         (b'{"layer.w": {"dtype": "F32", "shape": [2, -3], "data_offsets": [0, 24]}}', "the entry of 'layer.w' is malformed"),
         (b'{"layer.w": {"dtype": "F32", "shape": [2, 4], "data_offsets": [0, 24]}}', "has 24 bytes where [2, 4] x f32 takes 32"),

@@ -11,6 +11,7 @@ import pytest
 
 import neuron_ir
 from neuron_ir import IRError
+from neuron_ir.parser import parse_file
 from tests.hygiene.tree import ROOT
 from tests.unit.core.programs import EVERYTHING
 
@@ -91,6 +92,11 @@ def test_garbled_text_gives_diagnostics_only() -> None:
 def test_garbled_goldens_give_diagnostics_only(path: Path) -> None:
     for text in mutations(path.read_text(encoding="utf-8"), 12, seed=len(path.stem)):
         read(text)
+
+
+def test_a_file_of_an_editor_on_windows_is_read(tmp_path: Path) -> None:
+    (tmp_path / "m.nir").write_bytes(b"\xef\xbb\xbf" + EVERYTHING.replace("\n", "\r\n").encode())
+    assert parse_file(tmp_path / "m.nir").text() == neuron_ir.parse(EVERYTHING).text()
 
 
 def test_text_cut_anywhere_is_refused() -> None:

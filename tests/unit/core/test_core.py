@@ -149,6 +149,15 @@ def test_a_clone_shares_no_op_and_prints_the_same() -> None:
     assert module.main.arg_attrs[0]["name"] == "input_ids"
 
 
+def test_the_deepest_regions_can_be_cloned() -> None:
+    branches = "} false_branch { neuron.yield(%x) } : tensor<bool>\n"
+    opened = "".join(f"%a{i} = neuron.if(%x) true_branch {{\n" for i in range(255))
+    closed = "".join(branches + (f"neuron.yield(%a{i})\n" if i else "") for i in range(254, -1, -1))
+    text = f"func @main(%x: tensor<bool>) -> tensor<bool> {{\n{opened}neuron.yield(%x)\n{closed}func.return(%a0)\n}}"
+    module = neuron_ir.parse(text)
+    assert module.clone().text() == module.text()
+
+
 def test_every_op_of_a_clone_uses_values_of_the_clone() -> None:
     copy = neuron_ir.parse(EVERYTHING).clone()
     copy.verify()
