@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -166,6 +167,27 @@ def test_what_has_no_meaning_is_an_error_of_jax_with_our_message() -> None:
 
     with pytest.raises(jax.errors.JaxRuntimeError, match="a_library_of_mine"):
         jax.jit(unknown)(jnp.ones(2))
+
+
+def test_memory_that_does_not_suffice_is_an_error_of_its_own_kind() -> None:
+    with pytest.raises(jax.errors.JaxRuntimeError, match="^RESOURCE_EXHAUSTED: Out of memory"):
+        jnp.zeros((1 << 20, 1 << 22))
+
+
+def test_threads_make_arrays_and_call_functions_at_once() -> None:
+    device, double, wrong = jax.devices("neuron")[0], jax.jit(lambda x: x * 2), []
+
+    def work(start: int) -> None:
+        for i in range(start, start + 30):
+            if float(double(jax.device_put(np.full(3, i, np.float32), device))[0]) != 2 * i:
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(100 * k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
 
 
 _SCRIPT = """

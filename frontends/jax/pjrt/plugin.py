@@ -339,6 +339,9 @@ def _answering(name: str, function: Callable[[Any], None]) -> Callable[[int], in
         except MemoryError as error:
             return _told(_error("RESOURCE_EXHAUSTED", str(error)))
         except BaseException as error:
+            code, _, message = str(error).partition(": ")
+            if message and code in enum("PJRT_Error_Code"):  # an error of the host's own client, such as RESOURCE_EXHAUSTED
+                return _told(_error(code, message))
             return _told(_error("INTERNAL", f"{name}: {type(error).__name__}: {error}"))
         return None
 
