@@ -1,7 +1,7 @@
 """The manners of a JAX platform: public operations of JAX on ``jax.devices("neuron")``, each judged by the same call on the CPU.
 
-A case is ``subject/name``. Values, element types, shapes, exceptions and what is printed must be those of the CPU; arrays must lie on
-the platform's device. Tolerance: 1e-5 of the value for 32-bit floats and wider, 2e-2 for narrower ones.
+A case is ``subject/name``. Values, element types, shapes, exceptions and what is printed must be those of the CPU; arrays must lie
+on the platform's device. Tolerance: 1e-5 of the value for 32-bit floats and wider, 2e-2 for narrower ones.
 """
 
 from __future__ import annotations

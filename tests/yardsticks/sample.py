@@ -23,7 +23,7 @@ from tests.yardsticks.results import Outcome
 NAME = "sample"
 LIST = Path(__file__).with_name("sample.json")
 _EXPECTED = ("right", "refused")
-_PLATFORMS = {"plugin": "cpu,neuron"}  # yardsticks for which JAX has more platforms than the CPU
+_PLATFORMS = dict.fromkeys(("plugin", "conformance"), "cpu,neuron")  # yardsticks for which JAX has more platforms than the CPU
 
 
 def listed() -> dict[str, dict[str, str]]:
