@@ -34,6 +34,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "dispatch_functionalize": ("torch._subclasses.functional_tensor", "dispatch_functionalize"),
     "flex_attention_forward": ("torch._higher_order_ops.flex_attention", "math_attention"),
     "flex_attention_backward": ("torch._higher_order_ops.flex_attention", "sdpa_dense_backward"),
+    "flex_attention_joint": ("torch._higher_order_ops.flex_attention", "create_fw_bw_graph"),
     "getitem_as_index": ("torch._dynamo._trace_wrapped_higher_order_op", "TransformGetItemToIndex"),
     "generic_associative_scan": ("torch._higher_order_ops.associative_scan", "generic_associative_scan"),
     "get_kernel": ("torch.library", "get_kernel"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 import pytest
@@ -292,3 +293,36 @@ def test_flex_attention_backward() -> None:
     args = (q, k, v, out.detach(), log2, seed)
     got = neuron_ir.compile(neuron_ir.from_torch(f, args, strict=True))(*args)
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_flex_attention_backward_computes_the_blocks_of_its_mask() -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 4, 50, 8), torch.randn(2, 2, 40, 8), torch.randn(2, 2, 40, 12)
+    seed, of_sums = torch.randn(2, 4, 50, 12), torch.randn(2, 4, 50)
+    shared = create_block_mask(_window, None, None, 50, 40, device="cpu", BLOCK_SIZE=16)
+    own = create_block_mask(_by_head, 2, 4, 50, 40, device="cpu", BLOCK_SIZE=16)
+    b, h, m, n = torch.meshgrid(*map(torch.arange, (2, 4, 50, 40)), indexing="ij")
+    for mask, allowed in ((shared, _window), (own, _by_head)):
+        doubles = [t.double().requires_grad_() for t in (q, k, v)]
+        keys, values = (t.repeat_interleave(2, 1) for t in doubles[1:])
+        scores = doubles[0] @ keys.transpose(-2, -1) / 8**0.5
+        scores = (scores.square() - 0.25 * h * (m - n)).masked_fill(~allowed(b, h, m, n), -torch.inf)
+        out, log2 = torch._safe_softmax(scores, -1) @ values, scores.logsumexp(-1) / math.log(2)
+        some = log2 > -torch.inf  # rows without a score have no gradient
+        total = (out * seed).sum() + (log2[some] * of_sums[some]).sum()
+        expected = torch.autograd.grad(total, doubles)
+
+        def f(q, k, v, out, log2, seed, of_sums, mask=mask):
+            def score(s, b, h, m, n):
+                return s.square() - 0.25 * h * (m - n)
+
+            return torch.ops.higher_order.flex_attention_backward(
+                q, k, v, out, log2, seed, of_sums, score, None, mask.as_tuple(), 8**-0.5, {}, (), ()
+            )[:3]
+
+        args = (q, k, v, out.detach().float(), log2.detach().float(), seed, of_sums)
+        module = neuron_ir.from_torch(f, args, strict=True)
+        assert sum(op.name == "neuron.while" for op in module.walk()) == 1
+        assert max(prod(r.shape) for op in module.walk() for r in op.results if hasattr(r.type, "shape")) < 2 * 4 * 50 * 40
+        for got, want in zip(neuron_ir.compile(module)(*args), expected, strict=True):
+            torch.testing.assert_close(got, want.float(), rtol=1e-4, atol=1e-5)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from neuron_ir.core import Value
 from neuron_ir.diagnostics import IRError
 from neuron_ir.frontends.torch import _compat
-from neuron_ir.frontends.torch.aten.flex import block_sparse_attention, is_block_sparse
+from neuron_ir.frontends.torch.aten.flex import block_sparse_attention, block_sparse_gradients, is_block_sparse
 from neuron_ir.frontends.torch.aten.hops import higher_order, inline
 from neuron_ir.frontends.torch.decompositions import decomposition_table
 from neuron_ir.frontends.torch.export import trace
@@ -39,7 +39,17 @@ def flex_attention(c: Context, *_args: Any, **_options: Any) -> Any:
 
 @higher_order("flex_attention_backward")
 def flex_attention_backward(c: Context, *_args: Any, **_options: Any) -> Any:
-    return expand(c, _compat.get("flex_attention_backward"))
+    """By blocks where the forward pass is, and what its functions capture has no gradient; as a whole elsewhere."""
+    given = c.node.meta.get("val")
+    of_captured = given[3] if isinstance(given, tuple | list) else ()
+
+    def gradients(*args: Any, **options: Any) -> Any:
+        query, key, block_mask, buffers = args[0], args[1], args[9], [b for part in args[12:] for b in part]
+        if is_block_sparse(query, key, block_mask, buffers) and all(x is None for x in of_captured):
+            return block_sparse_gradients(*args, **options)
+        return _compat.get("flex_attention_backward")(*args, **options)
+
+    return expand(c, gradients)
 
 
 @higher_order("associative_scan")

@@ -16,7 +16,7 @@ from neuron_ir.frontends.torch import _compat
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["block_sparse_attention", "is_block_sparse"]
+__all__ = ["block_sparse_attention", "block_sparse_gradients", "is_block_sparse"]
 
 
 class Blocks(NamedTuple):
@@ -109,6 +109,57 @@ def _listed(blocks: Blocks) -> tuple[Tensor, Tensor]:
     return table[order], chosen.sum()
 
 
+class Pair:
+    """A block of queries and a block of keys, number ``t`` of the list: reads and writes what belongs to it."""
+
+    def __init__(self, blocks: Blocks, sizes: tuple[int, int, int, int], t: Tensor, listed: Tensor):
+        import torch
+
+        batch, heads, q_length, kv_length = sizes
+        row = torch.ops.aten._unsafe_index(listed, [t.reshape(1)])  # every place is in range
+        batch_at, head_at, q_at, kv_at, self.is_full = (part.reshape(1) for part in row.unbind(1))
+        self.is_shared = blocks.kv_counts.shape[:2] == (1, 1)
+        self.b = torch.arange(batch) if blocks.kv_counts.shape[0] == 1 else batch_at
+        self.h = torch.arange(heads) if blocks.kv_counts.shape[1] == 1 else head_at
+        self.heads, self.q_at, self.kv_at = heads, q_at, kv_at
+        self.m = q_at * blocks.q_size + torch.arange(blocks.q_size)
+        self.n = kv_at * blocks.kv_size + torch.arange(blocks.kv_size)
+        self.inside = (self.m < q_length)[:, None] & (self.n < kv_length)  # the rest fills up the last blocks
+        self.places = (self.b, self.h, self.m.clamp(max=q_length - 1), self.n.clamp(max=kv_length - 1))
+
+    def keys(self, x: Tensor) -> Tensor:
+        """The pair's block of keys or values, for each head of the queries."""
+        import torch
+
+        read, group = torch.ops.aten._unsafe_index, self.heads // x.shape[1]
+        if self.is_shared:
+            kept = read(x, [None, None, self.kv_at]).squeeze(2)
+            return kept.repeat_interleave(group, 1) if group > 1 else kept
+        b = self.b if x.shape[0] > 1 else torch.zeros_like(self.b)
+        return read(x, [b[:, None], (self.h // group)[None], self.kv_at[None]])
+
+    def rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        """The block of ``x``, which has all heads, at the pair's block of queries, or at another."""
+        import torch
+
+        found = torch.ops.aten._unsafe_index(x, self._place(at))
+        return found.squeeze(2) if self.is_shared else found
+
+    def put(self, x: Tensor, new: Tensor, at: Tensor | None = None) -> Tensor:
+        """``x`` with another block there."""
+        import torch
+
+        return torch.ops.aten._unsafe_index_put(x, self._place(at), new.unsqueeze(2) if self.is_shared else new)
+
+    def add(self, x: Tensor, more: Tensor, at: Tensor | None = None) -> Tensor:
+        """``x`` with more in the block there."""
+        return self.put(x, self.rows(x, at) + more, at)
+
+    def _place(self, at: Tensor | None) -> list[Tensor | None]:
+        at = self.q_at if at is None else at
+        return [None, None, at] if self.is_shared else [self.b[:, None], self.h[None], at[None]]
+
+
 def _step(
     blocks: Blocks, score_mod: Any, scale: float, sizes: tuple[int, int, int, int], n_score: int,
     t: Tensor, top: Tensor, sums: Tensor, mixed: Tensor,
@@ -117,42 +168,87 @@ def _step(
     """Add one pair of blocks to the running largest score, sum and result of its rows."""
     import torch
 
-    batch, heads, q_length, kv_length = sizes
-    read, write = torch.ops.aten._unsafe_index, torch.ops.aten._unsafe_index_put  # every place is in range
-    batch_at, head_at, q_at, kv_at, is_full = (part.reshape(1) for part in read(listed, [t.reshape(1)]).unbind(1))
-    is_shared = blocks.kv_counts.shape[:2] == (1, 1)
-    b = torch.arange(batch) if blocks.kv_counts.shape[0] == 1 else batch_at
-    h = torch.arange(heads) if blocks.kv_counts.shape[1] == 1 else head_at
-    group = heads // k.shape[1]
-
-    def of(x: Tensor) -> Tensor:
-        if is_shared:
-            kept = read(x, [None, None, kv_at]).squeeze(2)
-            return kept.repeat_interleave(group, 1) if group > 1 else kept
-        return read(x, [(b if x.shape[0] > 1 else torch.zeros_like(b))[:, None], (h // group)[None], kv_at[None]])
-
-    at = [None, None, q_at] if is_shared else [b[:, None], h[None], q_at[None]]
-
-    def rows(x: Tensor) -> Tensor:
-        return read(x, at).squeeze(2) if is_shared else read(x, at)
-
-    def put(x: Tensor, new: Tensor) -> Tensor:
-        return write(x, at, new.unsqueeze(2) if is_shared else new)
-
-    m, n = q_at * blocks.q_size + torch.arange(blocks.q_size), kv_at * blocks.kv_size + torch.arange(blocks.kv_size)
-    places = (b, h, m.clamp(max=q_length - 1), n.clamp(max=kv_length - 1))
-    scores = rows(q) @ of(k).transpose(-2, -1) * scale
-    scores, allowed = _scored(blocks, score_mod, scores, places, buffers, n_score)
-    scores = torch.where((allowed | (is_full == 1)) & (n < kv_length), scores, -math.inf)
-    before = rows(top)
+    pair = Pair(blocks, sizes, t, listed)
+    scores = pair.rows(q) @ pair.keys(k).transpose(-2, -1) * scale
+    scores, allowed = _scored(blocks, score_mod, scores, pair.places, buffers, n_score)
+    scores = torch.where((allowed | (pair.is_full == 1)) & pair.inside, scores, -math.inf)
+    before = pair.rows(top)
     largest = torch.maximum(before, scores.amax(-1))
     base = torch.where(largest == -math.inf, 0.0, largest)
     share, weights = torch.exp(before - base), torch.exp(scores - base[..., None])
     return (
         t + 1,
-        put(top, largest),
-        put(sums, rows(sums) * share + weights.sum(-1)),
-        put(mixed, rows(mixed) * share[..., None] + weights @ of(v)),
+        pair.put(top, largest),
+        pair.put(sums, pair.rows(sums) * share + weights.sum(-1)),
+        pair.put(mixed, pair.rows(mixed) * share[..., None] + weights @ pair.keys(v)),
+    )
+
+
+def block_sparse_gradients(
+    query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, grad_out: Tensor | None,
+    grad_logsumexp: Tensor | None, score_mod: Any, joint: Any, block_mask: Sequence[Any], scale: float, _options: Any,
+    score_buffers: Sequence[Tensor] = (), mask_buffers: Sequence[Tensor] = (),
+) -> tuple[Tensor, Tensor, Tensor, tuple[None, ...]]:  # fmt: skip
+    """The gradients of :func:`block_sparse_attention` for queries, keys and values, pair of blocks by pair of blocks.
+
+    ``logsumexp`` and its gradient are to base 2. ``joint`` gives the gradient of ``score_mod``'s score, and is made where it is
+    ``None``. Sums are computed in f32, or f64. What the functions capture has no gradient here.
+    """
+    import torch
+
+    if joint is None:
+        example = [query.new_zeros((), requires_grad=True), *(query.new_zeros((), dtype=torch.int) for _ in range(4))]
+        with _compat.get("getitem_as_index")():
+            _, joint = _compat.get("flex_attention_joint")(score_mod, tuple(example), tuple(score_buffers))
+    blocks = Blocks.of(block_mask)
+    working = torch.float64 if query.dtype == torch.float64 else torch.float32
+    batch, heads, q_length, kv_length = *query.shape[:3], key.shape[2]
+    q, seed, result = (torch.zeros_like(out, dtype=working) if t is None else t.to(working) for t in (query, grad_out, out))
+    shift = (
+        -(seed * result).sum(-1) if grad_logsumexp is None else grad_logsumexp.to(working) / math.log(2) - (seed * result).sum(-1)
+    )
+    per_query = (q, seed, (logsumexp.to(working) * math.log(2))[..., None], shift[..., None])
+    in_blocks = [_in_blocks(x, blocks.q_size) for x in per_query]
+    in_blocks += [_in_blocks(x.to(working), blocks.kv_size) for x in (key, value)]
+    listed, total = _listed(blocks)
+    carried = [torch.zeros((), dtype=torch.int64), torch.zeros(in_blocks[0].shape, dtype=working)]
+    carried += [torch.zeros((batch, heads, *x.shape[2:]), dtype=working) for x in in_blocks[4:]]
+    step = partial(_gradient_step, blocks, score_mod, joint, scale, (batch, heads, q_length, kv_length), len(score_buffers))
+    extra = (total, listed, *in_blocks, *score_buffers, *mask_buffers)
+    _, *found = _compat.get("while_loop")(lambda t, *rest: t < rest[3], step, tuple(carried), extra)
+    gradients = []
+    for gradient, x in zip(found, (query, key, value), strict=True):
+        rows = gradient.flatten(2, 3)[:, :, : x.shape[2]]
+        rows = rows.unflatten(1, (x.shape[1], heads // x.shape[1])).sum(2)
+        gradients.append((rows.sum(0, keepdim=True) if x.shape[0] < batch else rows).to(x.dtype))
+    return gradients[0], gradients[1], gradients[2], (None,) * len(score_buffers)
+
+
+def _gradient_step(
+    blocks: Blocks, score_mod: Any, joint: Any, scale: float, sizes: tuple[int, int, int, int], n_score: int,
+    t: Tensor, of_q: Tensor, of_k: Tensor, of_v: Tensor, _total: Tensor, listed: Tensor,
+    q: Tensor, seed: Tensor, logsumexp: Tensor, shift: Tensor, k: Tensor, v: Tensor, *buffers: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Add one pair of blocks to the gradients of its queries, keys and values."""
+    import torch
+
+    pair = Pair(blocks, sizes, t, listed)
+    rows, keys, seeds, sums = pair.rows(q), pair.keys(k), pair.rows(seed), pair.rows(logsumexp)
+    scores = rows @ keys.transpose(-2, -1) * scale
+    changed, allowed = _scored(blocks, score_mod, scores, pair.places, buffers, n_score)
+    counts = (allowed | (pair.is_full == 1)) & pair.inside & (sums != -math.inf)
+    weights = torch.exp(torch.where(counts, changed - sums, -math.inf))
+    of_changed = weights * (seeds @ pair.keys(v).transpose(-2, -1) + pair.rows(shift))
+    captured = (None,) * n_score
+    over_places = _compat.get("vmap_for_places")(joint, prefix=(0,), suffix=(0, *captured), out_dims=[0, *[None] * 4, *captured])
+    with _compat.get("getitem_as_index")():
+        of_scores = over_places(scores, *pair.places, of_changed, *buffers[:n_score])[0]
+    of_scores = torch.where(counts, of_scores.to(scores.dtype), 0.0) * scale
+    return (
+        t + 1,
+        pair.add(of_q, of_scores @ keys),
+        pair.add(of_k, of_scores.transpose(-2, -1) @ rows, pair.kv_at),
+        pair.add(of_v, weights.transpose(-2, -1) @ seeds, pair.kv_at),
     )
 
 
