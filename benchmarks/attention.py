@@ -3,7 +3,8 @@
     python benchmarks/attention.py [--heads 4,8,16] [--tokens 128,512,2048,4096] [--passes O2 trn2]
 
 Self-attention of width 96 per head with its projections, as torch traces it: written out (product, scale, causal mask, softmax,
-product) and as `scaled_dot_product_attention`; the forward pass, and all gradients. The peer is the same program without passes.
+product) and as `scaled_dot_product_attention`; the forward pass, and with its gradients. Gradients of what is written out read the
+probabilities of the forward pass, which nothing computes twice, and so have no bound. The peer is the same program without passes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def _row(form: str, kind: str, heads: int, tokens: int, passes: str) -> Row:
     neuron_ir.run_passes(module, passes)
     after = crossing(module, tokens)
     what = f"{form}, {kind}, {heads} heads, {tokens} tokens, {passes}"
-    return Row(what, f"{after / 1e6:.1f}", f"without passes: {before / 1e6:.1f}", float(after), most=0.0)
+    most = None if (form, kind) == ("written out", "gradients") else 0.0
+    return Row(what, f"{after / 1e6:.1f}", f"without passes: {before / 1e6:.1f}", after / max(before, 1), most=most)
 
 
 def crossing(module: Any, tokens: int) -> int:
