@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from neuron_ir.diagnostics import fail
+from neuron_ir.diagnostics import IRError, fail
 
-__all__ = ["encoded", "write_text", "write_together", "write_whole", "write_with"]
+__all__ = ["encoded", "no_text", "write_text", "write_together", "write_whole", "write_with"]
 
 _numbers = itertools.count()  # threads of a process must not share a temporary file
 
@@ -79,6 +79,12 @@ def write_text(path: str | Path, text: str, make_folder: bool = False) -> None:
         except OSError as error:
             raise fail("file", f"cannot write {path}: {error.strerror or error}") from None
     write_whole(path, [encoded(text, path)])
+
+
+def no_text(path: str | Path, error: ValueError) -> IRError:
+    """The error for a file that was read as text and holds none."""
+    notes = ["neuron-translate reads programs of torch.export"] if str(path).endswith(".pt2") else []
+    return fail("file", f"cannot read {path}: {error}", notes=notes)
 
 
 def encoded(text: str, path: str | Path) -> bytes:

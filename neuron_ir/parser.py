@@ -17,6 +17,7 @@ from neuron_ir.core import IR_VERSION, Block, Func, Module, bulk
 from neuron_ir.diagnostics import Diagnostic, IRError, fail, nearest
 from neuron_ir.dims import UNKNOWN, DimLike, function, symbol
 from neuron_ir.dtypes import DType, all_dtypes, dtype, is_dtype
+from neuron_ir.files import no_text
 from neuron_ir.literals import Bits, Complex, dense_from
 from neuron_ir.locations import FileLoc, FusedLoc, Loc
 from neuron_ir.opdef import OpSpec
@@ -50,8 +51,10 @@ def parse_file(path: str | Path) -> Module:
     """The module in a ``.nir`` file, without its weights (see :func:`neuron_ir.load`)."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")  # editors on Windows begin a file with a mark
-    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or no name of a file
-        raise fail("file", f"cannot read {path}: {error}") from None
+    except OSError as error:
+        raise fail("file", f"cannot read {path}: {error.strerror or error}") from None
+    except ValueError as error:  # not UTF-8, or no name of a file
+        raise no_text(path, error) from None
     return parse(text, str(path))
 
 

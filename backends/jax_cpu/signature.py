@@ -158,7 +158,9 @@ class Signature:
         for path, value in [leaf for name, arg in kwargs.items() for leaf in _leaves(name, arg)]:
             name = self._paths.get(path, path)
             if path not in self._paths:
-                raise self._refused(f"has no input {path!r}{nearest(path, [s.name for s in slots])}")
+                names = [s.name for s in slots]
+                told = nearest(path, names) or f"; its inputs: {', '.join(names) or 'none'}"
+                raise self._refused(f"has no input {path!r}{told}")
             if name in given:
                 raise self._refused(f"input {path!r} is given twice", ":")
             given[name] = value

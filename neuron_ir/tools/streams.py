@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from neuron_ir.diagnostics import IRError, IRWarning, fail
+from neuron_ir.files import no_text
 
 __all__ = ["decoded", "exit_code", "read_bytes"]
 
@@ -30,7 +31,7 @@ def decoded(data: bytes, path: str) -> str:
     try:
         return data.decode("utf-8-sig")  # editors on Windows begin a file with a mark
     except UnicodeDecodeError as error:
-        raise fail("file", f"cannot read {path}: {error}") from None
+        raise no_text(path, error) from None
 
 
 def exit_code(run: Callable[[], int]) -> int:

@@ -113,7 +113,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "too many": (lambda: called(torch.sin, (X,), X, X), "@main takes 1 input(s) (x), not 2"),
     "too few": (lambda: called(torch.add, (X, X), X), "@main: input(s) y missing"),
-    "an unknown name": (lambda: neuron_ir.compile(imported(torch.sin, X))(z=X), "@main has no input 'z'"),
+    "an unknown name": (lambda: neuron_ir.compile(imported(torch.sin, X))(z=X), "@main has no input 'z'; its inputs: x"),
     "another device": (
         lambda: called(torch.sin, (X,), X.to("meta")), "input 'x': a torch tensor on meta; move it to the CPU first",
     ),
