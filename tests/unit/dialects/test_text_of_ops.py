@@ -5,12 +5,12 @@ import pytest
 from neuron_ir.builder import Builder
 from neuron_ir.core import Func, Module
 from neuron_ir.dialects.neuron import (
+    batch_norm,
     collectives,
     control,
     custom,
     factorizations,
     linalg,
-    normalization,
     reduce,
     rng,
     sorting,
@@ -131,6 +131,6 @@ def test_text_and_back(name, operands, fields):
 
 
 def test_every_op_of_these_files_has_a_sample():
-    files = {m.__name__ for m in (linalg, reduce, sorting, control, factorizations, normalization, rng, collectives, custom)}
+    files = {m.__name__ for m in (linalg, reduce, sorting, control, factorizations, batch_norm, rng, collectives, custom)}
     declared = {s.name.removeprefix("neuron.") for s in all_ops() if (s.infer or s.check).__module__ in files}
     assert declared - {name for name, _, _ in SAMPLES} == {"yield"}
