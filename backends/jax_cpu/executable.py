@@ -28,7 +28,7 @@ from neuron_ir.diagnostics import fail
 from neuron_ir.meaning import Frame, SizingFrame, run, x64
 from neuron_ir.types import TensorType
 
-__all__ = ["Executable", "executable_for", "resource_names", "traceable"]
+__all__ = ["Executable", "Traceable", "executable_for", "resource_names", "traceable"]
 
 CACHE_SIZE = 256  # executables kept per process; the least recently used one goes first
 
@@ -139,16 +139,18 @@ class Traceable(NamedTuple):
         return [jax.ShapeDtypeStruct(held_shape(t), t.dtype.numpy) for t in self.arguments]
 
 
-def traceable(module: Module, options: dict[str, Any], devices: Sequence[Any] | None = None) -> Traceable:
+def traceable(
+    module: Module, options: dict[str, Any], devices: Sequence[Any] | None = None, *, literals: bool = False
+) -> Traceable:
     """``@main`` as a function of weights, state, resources and inputs, in this order: large constants are arguments, not literals.
 
     It gives the results, and behind them one flag for each condition that the program states. Weights are taken as they are held.
-    ``devices`` are JAX's devices of a program over several of them, in which large constants are literals too: JAX counts the
-    arguments of such a program.
+    ``devices`` are JAX's devices of a program over several of them. With ``literals`` large constants are literals too, for a
+    caller that counts the compiled program's arguments, as JAX does.
     """
     func = module.main
     signature = Signature.of(func)
-    names = resource_names(module) if devices is None else {}
+    names = {} if literals else resource_names(module)
     bound = (*signature.weights, *signature.state)
     checks, guards = Checks(), options.get("guards", True)
     frame: type[Frame] | None = ExactFrame if options.get("subnormals") == "exact" else None
@@ -159,7 +161,7 @@ def traceable(module: Module, options: dict[str, Any], devices: Sequence[Any] | 
         constants = dict(zip(names, flat[len(bound) :], strict=False))
         values = dict(zip((*bound, *signature.inputs), (*flat[: len(bound)], *flat[len(bound) + len(names) :]), strict=True))
         checks.clear()  # JAX may trace more than once
-        find = constants.__getitem__ if devices is None else lambda name: host_view(module.weights[name])[0]
+        find = (lambda name: host_view(module.weights[name])[0]) if literals else constants.__getitem__
         j = CheckedMeaning(find, module, checks, protect if guards else None)
         j.devices = devices
         results = run(func, [logical(values[i], arg.type) for i, arg in enumerate(func.args)], j, frame=frame)

@@ -18,9 +18,9 @@ from neuron_ir.backends.jax_cpu._compat import (
     make_client,
     put,
 )
-from neuron_ir.backends.jax_cpu.arrays import aligned_empty, host_view
+from neuron_ir.backends.jax_cpu.arrays import aligned_empty
 from neuron_ir.backends.jax_cpu.disk_cache import versions
-from neuron_ir.backends.jax_cpu.executable import Traceable, resource_names, traceable
+from neuron_ir.backends.jax_cpu.executable import Traceable, traceable
 from neuron_ir.backends.jax_cpu.guards import COMPILER_OPTIONS
 from neuron_ir.cache import processor
 from neuron_ir.core import Module
@@ -75,7 +75,7 @@ class Host:
 
 def _checked(module: Module, devices: Sequence[Any] | None = None) -> Traceable:
     """A module's function and arguments; raises :class:`IRError` for one with values of its own."""
-    program = traceable(module, {}, devices)
+    program = traceable(module, {}, devices, literals=True)
     if program.signature.state or program.signature.weights:
         raise fail("unsupported", f"@{module.main.name} holds weights or state of its own, which a runtime's program cannot")
     return program
@@ -130,8 +130,7 @@ class HostProgram(_Loaded):
             _without_conditions(module, program)
             self.loaded = compile_for(host.client, host.devices[device], lowered, COMPILER_OPTIONS)
             self.lowered = lowered if self.calls_host else None  # it holds the functions that the program calls
-        weights = [host_view(module.weights[name])[0] for name in resource_names(module)]
-        self.first = [host.adopt(x, device) for x in (*[numpy.zeros(0, bool)] * tokens, *weights)]
+        self.first = [host.adopt(numpy.zeros(0, bool), device) for _ in range(tokens)]
         self.tokens = tokens
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:

@@ -89,6 +89,12 @@ def test_host_memory_of_any_strides_and_arrays_without_elements() -> None:
     same(lambda: jnp.zeros((0, 3)).sum(0))
 
 
+def test_large_constants_are_part_of_the_program() -> None:
+    table = np.arange(2048, dtype=np.float32)  # JAX compares the compiled program's arguments with the function's
+    same(lambda x: x + jnp.asarray(table), np.float32(1))
+    same(lambda: jnp.asarray(table))
+
+
 def test_donation_and_deletion() -> None:
     x = jnp.ones(3)
     y = jax.jit(lambda v: v + 1, donate_argnums=0)(x)
