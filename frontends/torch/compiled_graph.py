@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from neuron_ir.backends.base import compile
 from neuron_ir.core import Module
 from neuron_ir.diagnostics import IRError, fail
+from neuron_ir.frontends.torch.aliases import ViewedResults
 from neuron_ir.frontends.torch.capture import graph_values
 from neuron_ir.frontends.torch.compile_options import CompileOptions
 from neuron_ir.frontends.torch.export import FunctionalProgram
@@ -57,10 +58,11 @@ class CompiledGraph:
         output = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
         self.tokens = sum(map(_is_token, graph.graph.find_nodes(op="placeholder")))  # they come first, also among the results
         self.is_size = [_is_size(item) for item in output.args[0][self.tokens :]]
+        self.views = ViewedResults(graph)
 
     def __call__(self, *given: Any) -> list[Any]:
-        inputs = given[self.tokens :]
-        return [None] * self.tokens + self.results(inputs)
+        results = [None] * self.tokens + self.results(given[self.tokens :])
+        return self.views.remade(given, results) if self.views.positions else results
 
     def results(self, inputs: Sequence[Any]) -> list[Any]:
         """What the graph gives, without torch's tokens."""

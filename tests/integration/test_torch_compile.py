@@ -134,3 +134,16 @@ def test_the_step_of_an_optimizer_is_compiled_as_well() -> None:
     torch.testing.assert_close(dict(module.named_parameters()), dict(eager.named_parameters()))
     for mine, other in zip(ours.state.values(), theirs.state.values(), strict=True):
         assert mine["step"] == other["step"] == 3
+
+
+def test_views_at_a_symbolic_offset_are_of_the_right_elements() -> None:
+    def halves(x):
+        y = x + 1
+        return x[x.shape[0] // 2 :], y, y[x.shape[0] // 2 :].t(), x.split(x.shape[0] // 2)[1]
+
+    x = torch.arange(30.0).reshape(6, 5)
+    results = torch.compile(halves, backend="neuron", dynamic=True)(x)
+    for got, want in zip(results, halves(x), strict=True):
+        assert torch.equal(got, want) and got.stride() == want.stride()
+    x.zero_()
+    assert not results[0].any()  # on the same memory
