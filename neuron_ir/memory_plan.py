@@ -16,7 +16,7 @@ from typing import Any
 from neuron_ir.core import Block, Func, Op, Value
 from neuron_ir.traffic import FREE, Sizes, body_of
 
-__all__ = ["MemoryPlan", "memory_json", "memory_plan", "memory_table"]
+__all__ = ["MemoryPlan", "memory_json", "memory_plan", "memory_table", "root_of"]
 
 
 _MOST_TRIED = 64  # arguments of one type that are looked at for a result
