@@ -105,6 +105,8 @@ class LoadedExecutable(Cell):
     ):
         self.module, self.devices, self.program, self.fingerprint = module, devices, program, fingerprint
         self.device = devices[0]
+        self.source: bytes = b""  # StableHLO, compressed; with the settings what :meth:`serialised` needs
+        self.settings: tuple[bytes, str, Any] = (b"", "", None)  # options, passes, host
         self.token_args, self.token_results = tokens
         self.arguments = ctypes.c_size_t * (len(module.main.args) + len(self.token_args))
         self.results = ctypes.c_size_t * (len(module.main.result_types) + len(self.token_results))
