@@ -6,7 +6,7 @@ import math
 
 from neuron_ir.dtypes import BOOL, F32, I64, DType
 from neuron_ir.opdef import Op, attr, op, operand, optional
-from neuron_ir.types import TensorType
+from neuron_ir.types import TensorType, compatible
 
 from .broadcasting import COMPUTED, agree, broadcast_dims, broadcast_shape, known, need_dtype
 from .expression import Expr, concatenate, count, dot
@@ -169,7 +169,7 @@ class RotaryEmbedding(Op):
         x, cos, sin = self.x, self.cos, self.sin
         if not x.type.rank or (isinstance(x.shape[-1], int) and x.shape[-1] % 2):
             raise self.error("shape", f"the last dim of {x.type} has no pairs")
-        if cos.type is not sin.type:
+        if not compatible(cos.type, sin.type):
             raise self.error("type", f"cos and sin must have one type, not {cos.type} and {sin.type}")
         if cos.dtype not in (x.dtype, F32, x.dtype.accumulator):
             raise self.error("type", f"cos and sin of {cos.dtype} do not go with {x.dtype}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from neuron_ir.dtypes import BOOL, F32, U32, U64, DType, dtype
 from neuron_ir.opdef import FLOAT, INT, REAL, Op, attr, op, operand
-from neuron_ir.types import TensorType, same_shape
+from neuron_ir.types import TensorType, compatible, same_shape
 
 from .expression import Expr
 
@@ -112,7 +112,7 @@ def _bits_types(self: Op, like: frozenset[DType], what: str) -> tuple[TensorType
     if len(self.results) != 2:
         raise self.error("type", f"gives the next state and the {what}: two result types are needed, not {len(self.results)}")
     state, drawn = (r.type for r in self.results)
-    if state is not self.operands[0].type:
+    if not compatible(state, self.operands[0].type):
         raise self.error("type", f"the next state is {self.operands[0].type}, not {state}")
     if not isinstance(drawn, TensorType) or drawn.dtype not in like:
         raise self.error("type", f"{what} cannot be {drawn}")
@@ -120,7 +120,7 @@ def _bits_types(self: Op, like: frozenset[DType], what: str) -> tuple[TensorType
 
 
 def check_state(self: Any) -> None:
-    if self.state.type is not STATE:
+    if not compatible(self.state.type, STATE):
         raise self.error("operand", f"the state is key and counter, {STATE}, not {self.state.type}")
 
 
@@ -164,7 +164,7 @@ class Rng(Op):
 
     def check(self):
         if (
-            self.a.type is not self.b.type
+            not compatible(self.a.type, self.b.type)
             or self.a.type.rank
             or len(self.results) != 1
             or self.results[0].dtype is not self.a.dtype
