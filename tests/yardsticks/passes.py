@@ -45,6 +45,9 @@ def run_case(case: str) -> tuple[str, str]:
         outcome, detail = yardstick.run_case(inner)
     if outcome != "right":
         return outcome, detail
+    stopped = [reason for reason in map(_stops, modules) if reason]
+    if stopped:
+        return "no sample", stopped[0]
     found = [problem for module in modules for problem in problems(module)]
     return ("wrong", "; ".join(found)) if found else ("right", f"{len(modules)} modules")
 
@@ -62,6 +65,17 @@ def _modules_compiled() -> Iterator[list[Any]]:
 
     with mock.patch.object(neuron_ir, "compile", recorded):
         yield modules
+
+
+def _stops(module: Any) -> str:
+    """Why a program stops on seeded random inputs, such as an index or matrix that it refuses, before any pass; else nothing."""
+    from neuron_ir.diagnostics import IRError
+
+    try:
+        _verifier().start([], module)
+    except IRError as error:
+        return error.diagnostics[0].message
+    return ""
 
 
 def problems(module: Any) -> Iterator[str]:
