@@ -202,7 +202,8 @@ def block_sparse_gradients(
             _, joint = _compat.get("flex_attention_joint")(score_mod, tuple(example), tuple(score_buffers))
     blocks = Blocks.of(block_mask)
     working = torch.float64 if query.dtype == torch.float64 else torch.float32
-    batch, heads, q_length, kv_length = *query.shape[:3], key.shape[2]
+    batch, heads, q_length, _ = query.shape
+    kv_length = key.shape[2]
     q, seed, result = (torch.zeros_like(out, dtype=working) if t is None else t.to(working) for t in (query, grad_out, out))
     shift = (
         -(seed * result).sum(-1) if grad_logsumexp is None else grad_logsumexp.to(working) / math.log(2) - (seed * result).sum(-1)
