@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -56,12 +57,16 @@ class CompiledGraph:
         self.programs: dict[tuple[int, ...], Any] = {}
         self.size_inputs = size_inputs(module.main)
         output = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
-        self.tokens = sum(map(_is_token, graph.graph.find_nodes(op="placeholder")))  # they come first, also among the results
-        self.is_size = [_is_size(item) for item in output.args[0][self.tokens :]]
+        # torch's tokens come first in a forward graph, last in a backward one
+        self.tokens = [i for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if _is_token(node)]
+        self.tokens_given = [i for i, item in enumerate(output.args[0]) if _gives_token(item)]
+        self.is_size = [_is_size(item) for item in output.args[0] if not _gives_token(item)]
         self.views = ViewedResults(graph)
 
     def __call__(self, *given: Any) -> list[Any]:
-        results = [None] * self.tokens + self.results(given[self.tokens :])
+        results = self.results([x for i, x in enumerate(given) if i not in self.tokens] if self.tokens else given)
+        for i in self.tokens_given:
+            results.insert(i, None)
         return self.views.remade(given, results) if self.views.positions else results
 
     def results(self, inputs: Sequence[Any]) -> list[Any]:
@@ -109,7 +114,10 @@ class CompiledGraph:
         """
         import neuron_ir
 
-        wanted = graph_values(self.graph, [None] * self.tokens + list(inputs))
+        given = list(inputs)
+        for i in self.tokens:
+            given.insert(i, None)
+        wanted = graph_values(self.graph, given)
         if not wanted:
             log.info("%s: every value follows from a random draw; nothing to compare", self.name)
             return
@@ -152,12 +160,11 @@ def _described(graph: torch.fx.GraphModule) -> FunctionalProgram:
             else ProgramInput(INPUT, node.name, node.name, True, isinstance(value, int), value if isinstance(value, int) else None)
         )
     output = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
-    tokens = sum(entry.kind == TOKEN for entry in inputs)
     outputs = [
-        ProgramOutput(TOKEN if i < tokens else OUTPUT, item.name)
+        ProgramOutput(TOKEN if _gives_token(item) else OUTPUT, item.name)
         if hasattr(item, "name")
         else ProgramOutput(OUTPUT, "", "", True, item)
-        for i, item in enumerate(output.args[0])
+        for item in output.args[0]
     ]
     signature = ProgramSignature(tuple(inputs), tuple(outputs), {})
     return FunctionalProgram(graph.graph, graph, signature, ranges, False)
@@ -166,6 +173,13 @@ def _described(graph: torch.fx.GraphModule) -> FunctionalProgram:
 def _is_token(node: torch.fx.Node) -> bool:
     """Whether a placeholder is one of torch's tokens, which order operations with an effect; the call gives ``None`` for it."""
     return any(str(user.target) == "with_effects" and user.args[0] is node for user in node.users)
+
+
+def _gives_token(item: Any) -> bool:
+    """Whether an output is such a token: one that came in, or the first result of what was ordered."""
+    if getattr(item, "op", "") == "placeholder":
+        return _is_token(item)
+    return getattr(item, "target", None) is operator.getitem and item.args[1] == 0 and str(item.args[0].target) == "with_effects"
 
 
 def _is_size(item: Any) -> bool:

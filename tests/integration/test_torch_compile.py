@@ -147,3 +147,11 @@ def test_views_at_a_symbolic_offset_are_of_the_right_elements() -> None:
         assert torch.equal(got, want) and got.stride() == want.stride()
     x.zero_()
     assert not results[0].any()  # on the same memory
+
+
+def test_torch_orders_checks_of_gradients_by_tokens_at_the_end() -> None:
+    x = torch.tensor([[2.0, 1, 0], [0, 3, 1], [1, 0, 5]])
+    mine, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+    torch.compile(lambda x: torch.linalg.eigvals(x).abs().sum(), backend="neuron", options={"verify": True})(mine).backward()
+    torch.linalg.eigvals(other).abs().sum().backward()
+    torch.testing.assert_close(mine.grad, other.grad)
