@@ -7,12 +7,16 @@ dims in memory and groups ops into kernels; a convolution may sum in another ord
 
 _SIMPLIFY = "inline,func(canonicalize,fold_constants,canonicalize,cse,dce)"
 _FOR_HARDWARE = f"{_SIMPLIFY},func(raise_composites,merge_matmuls,hoist,sink,canonicalize,cse,dce)"
-_KERNELS = "func(layout{partition=false},cse,dce,fuse,layout{order=false})"
+
+
+def _kernels(fuse: str = "fuse") -> str:
+    return f"func(layout{{partition=false}},cse,dce,{fuse},layout{{order=false}})"
+
 
 PIPELINES = {
     "O0": "",
     "O1": _SIMPLIFY,
-    "O2": f"{_SIMPLIFY},{_KERNELS}",
-    "O3": f"{_SIMPLIFY},func(raise_composites,cse,dce),{_KERNELS}",
-    **{name: f"{_FOR_HARDWARE},{_KERNELS.replace('fuse', f'fuse{{target={name}}}')}" for name in ("trn1", "trn2", "trn3")},
+    "O2": f"{_SIMPLIFY},{_kernels()}",
+    "O3": f"{_SIMPLIFY},func(raise_composites,cse,dce),{_kernels()}",
+    **{name: f"{_FOR_HARDWARE},{_kernels(f'fuse{{target={name}}}')}" for name in ("trn1", "trn2", "trn3")},
 }

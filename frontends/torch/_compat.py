@@ -41,7 +41,6 @@ _NAMES: dict[str, tuple[str, str]] = {
     "out_dtype_fallback": ("torch._higher_order_ops.out_dtype", "out_dtype_fallback"),
     "get_debug_dir": ("torch._dynamo.utils", "get_debug_dir"),
     "has_kernel": ("torch._C", "_dispatch_has_kernel_for_dispatch_key"),
-    "make_boxed_func": ("functorch.compile", "make_boxed_func"),
     "register_log": ("torch._logging._internal", "register_log"),
     "vmap_for_places": ("torch.nn.attention.flex_attention", "_vmap_for_bhqkv"),
     "while_loop": ("torch._higher_order_ops.while_loop", "while_loop_op"),

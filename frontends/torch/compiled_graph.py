@@ -76,6 +76,7 @@ class CompiledGraph:
         if not self.is_size:
             return []
         sizes = tuple([int(inputs[position]) for position, _, _ in self.size_inputs])
+        # isinstance of a tensor runs Python code of torch's: the exact type is asked for first, here and below
         tensors = [x for x in inputs if type(x) is torch.Tensor or isinstance(x, torch.Tensor)]
         listed = self.program(sizes).positional(tensors)
         given = [

@@ -46,7 +46,7 @@ class DynamicReshape(Op):
 
     def check(self):
         check_same_dtype(self, self.x.type, self.results[0].type, "element types")
-        _check_index_vector(self, self.output_shape, self.results[0].type.rank, "output_shape")
+        _check_index_vectors(self, self.results[0].type.rank, "output_shape")
         if differ(product(self.x.shape), product(self.results[0].shape)):
             raise self.error("shape", f"{self.x.type} cannot become {self.results[0].type}: the numbers of elements differ")
 
@@ -54,9 +54,11 @@ class DynamicReshape(Op):
         return j.lax.reshape(x, out.shape)
 
 
-def _check_index_vector(op, vector, n, name):
-    if vector.type.rank != 1 or differ(vector.shape[0], n):
-        raise op.error("shape", f"{name} must be a vector of {n} integers, not {vector.type}")
+def _check_index_vectors(op, n, *names):
+    for name in names:
+        vector = getattr(op, name)
+        if vector.type.rank != 1 or differ(vector.shape[0], n):
+            raise op.error("shape", f"{name} must be a vector of {n} integers, not {vector.type}")
 
 
 @op("neuron.transpose", traits=["view"])
@@ -139,7 +141,7 @@ class DynamicBroadcastInDim(Op):
 
     def check(self):
         _check_broadcast(self, self.broadcast_dimensions)
-        _check_index_vector(self, self.output_shape, self.results[0].type.rank, "output_shape")
+        _check_index_vectors(self, self.results[0].type.rank, "output_shape")
 
     def jax(j, x, output_shape, *, broadcast_dimensions, known_expanding_dimensions, known_nonexpanding_dimensions, out):
         return _broadcast(j, x, broadcast_dimensions, out)
@@ -319,8 +321,7 @@ class DynamicPad(Op):
         out = self.results[0].type
         check_same_dtype(self, self.x.type, self.value.type, "x and value")
         check_same_dtype(self, self.x.type, out, "element types")
-        for v, name in zip(self.operands[2:], ("edge_padding_low", "edge_padding_high", "interior_padding"), strict=True):
-            _check_index_vector(self, v, self.x.type.rank, name)
+        _check_index_vectors(self, self.x.type.rank, "edge_padding_low", "edge_padding_high", "interior_padding")
         if out.rank != self.x.type.rank or self.value.type.rank:
             raise self.error("shape", f"the result {out} must have the rank of {self.x.type}, and value rank 0")
 
@@ -359,8 +360,7 @@ class RealDynamicSlice(Op):
     def check(self):
         out = self.results[0].type
         check_same_dtype(self, self.x.type, out, "element types")
-        for v, name in zip(self.operands[1:], ("start_indices", "limit_indices", "strides"), strict=True):
-            _check_index_vector(self, v, self.x.type.rank, name)
+        _check_index_vectors(self, self.x.type.rank, "start_indices", "limit_indices", "strides")
         if out.rank != self.x.type.rank:
             raise self.error("shape", f"the result {out} must have the rank of {self.x.type}")
 
@@ -419,7 +419,7 @@ class DynamicIota(Op):
         if type.dtype not in NUMERIC:
             raise self.error("type", f"indices cannot be {type.dtype}")
         axis_of(self, self.iota_dimension, type.rank, "iota_dimension")
-        _check_index_vector(self, self.output_shape, type.rank, "output_shape")
+        _check_index_vectors(self, type.rank, "output_shape")
 
     def jax(j, output_shape, *, iota_dimension, out):
         return _iota(j, iota_dimension, out)

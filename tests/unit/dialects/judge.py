@@ -5,13 +5,15 @@ from __future__ import annotations
 import jax
 import ml_dtypes
 import numpy
+import pytest
 import torch
 
 from neuron_ir.builder import Builder
 from neuron_ir.core import Func, Module
+from neuron_ir.diagnostics import IRError
 from neuron_ir.dims import symbol
 from neuron_ir.dtypes import dtype, dtype_of_numpy
-from neuron_ir.meaning import Meaning, expansion, run, x64
+from neuron_ir.meaning import Meaning, compute, expansion, run, x64
 from neuron_ir.types import TensorType
 
 EPS = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
@@ -78,6 +80,14 @@ def compute_each(names, *arrays):
     types = [TensorType(a.shape, dtype_of_numpy(a.dtype)) for a in arrays]
     results = _jitted(arrays, *[program(f"neuron.{name}", types) for name in names])
     return {name: numpy.asarray(result) for name, (result,) in zip(names, results, strict=True)}
+
+
+def assert_refused(name, arrays, attrs, code, message):
+    """The op ``neuron.<name>`` refuses these arrays and attributes with that code, and with that text in its message."""
+    with pytest.raises(IRError) as error:
+        compute(f"neuron.{name}", *arrays, **attrs)
+    assert error.value.code == code
+    assert message in str(error.value)
 
 
 def apply(name, *operands, ulps=4.0, **attrs):
